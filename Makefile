@@ -29,8 +29,9 @@ miri: setup ## have Miri interpret tests, looking for undefined behaviour; some 
 # a file beside its test, and tried first from then on.
 CASES ?= 20000
 
-fuzz: setup ## try random guests, drivers, syndromes, traces and programs without unsafe on the core, the devices and the decoding of traps; some minutes
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
+fuzz: setup ## try random guests, drivers, syndromes, traces, saved states and programs without unsafe; some minutes
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --test state
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-machine --test hwtrace
 	@CASES=$(CASES) scripts/sanitized

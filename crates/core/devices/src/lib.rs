@@ -31,6 +31,9 @@
 //! A device is a value with `read` and `write`. Its embedder keeps it behind a lock of its own, and drives the device's
 //! interrupt line without that lock ([`mod@line`]). Every access of a guest has an answer, at any offset and of any value:
 //! reserved registers read as zero, and ignore writes.
+//!
+//! A device is saved by its `save`, as a section of the state of a machine ([`mayfly_state`]), and loaded again by its
+//! `load`, which refuses what no such device could have come to.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -48,3 +51,5 @@ pub mod smccc;
 pub mod virtio;
 
 mod workaround;
+
+pub use mayfly_state;

@@ -13,6 +13,8 @@
 //! The release that makes a core off is acquired by the `CPU_ON` that turns it on again. So the thread that starts the
 //! core sees all that its last run wrote.
 
+mod saved;
+
 use arm_psci::{
     AffinityInfo, ArchitecturalResetType, EntryPoint, Error, ErrorCode, Function, FunctionId,
     MigrateInfoType, Mpidr, PsciFeature, ResetType, Version,
@@ -20,6 +22,7 @@ use arm_psci::{
 use mayfly_platform::sync::{AtomicU32, Ordering};
 
 use crate::workaround::Workaround;
+pub use saved::STATE;
 
 const ON: u32 = AffinityInfo::On as u32;
 const OFF: u32 = AffinityInfo::Off as u32;
@@ -132,6 +135,12 @@ impl<C: AsRef<[Core]>> Psci<C> {
     /// Core `caller`, which was on, executes nothing any more.
     pub fn stopped(&self, caller: usize) {
         self.change(caller, ON, OFF);
+    }
+
+    /// Whether core `index` was turned on, and does not run yet. False for a core that there is not.
+    pub fn is_pending(&self, index: usize) -> bool {
+        let core = self.cores.as_ref().get(index);
+        core.is_some_and(|core| core.state.load(Ordering::Acquire) == PENDING)
     }
 
     /// Whether core `index` is on. False for a core that there is not.

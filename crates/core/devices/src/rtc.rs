@@ -3,6 +3,10 @@
 //! The device has no clock of its own. Each call says which second it is, by the embedder's clock, in seconds since
 //! 1970.
 
+mod saved;
+
+pub use saved::STATE;
+
 const DATA: u64 = 0x000;
 const MATCH: u64 = 0x004;
 const LOAD: u64 = 0x008;

@@ -66,6 +66,11 @@ impl CpuInterface {
         self.vcpu
     }
 
+    /// Whether it is between [`Vgic::enter`] and [`Vgic::leave`].
+    pub(crate) const fn is_inside(&self) -> bool {
+        self.inside
+    }
+
     /// How many list registers [`Vgic::enter`] has filled: the first. Only these have to be read back.
     pub const fn used(&self) -> usize {
         self.count

@@ -41,6 +41,15 @@ impl Inbox {
         }
     }
 
+    /// The interrupts of `word`, 32 each, are to be looked at as `bits` says, and no notice was given. For a vCPU that
+    /// runs on no thread: nobody else uses it.
+    pub(crate) fn begin(&mut self, word: usize, bits: u32) {
+        self.notice.store(0, Ordering::Relaxed);
+        if let Some(word) = self.words.get(word) {
+            word.store(bits, Ordering::Relaxed);
+        }
+    }
+
     /// Everything is to be looked at. A read-modify-write too: a store would hide from the vCPU that takes the bits who had
     /// put them there before, and so what those had written.
     pub(crate) fn put_all(&self) {

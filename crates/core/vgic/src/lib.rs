@@ -48,6 +48,13 @@
 //! - *A linked physical interrupt* is taken at EL2 with `EOImode` 1, its priority dropped, and given to
 //!   [`Vgic::take_linked`].
 //!
+//! # Saved, and loaded
+//!
+//! The GIC of a machine whose vCPUs are all out of their guests is saved by [`Vgic::save_distributor`], and by
+//! [`Vgic::save_vcpu`] for each vCPU. Another becomes it by [`Vgic::load_distributor`] and [`Vgic::load_vcpu`], right after
+//! it was made, with as many vCPUs, SPIs and links; it may have more list registers, or fewer. Lines are as they were
+//! driven. A linked PPI that was taken is so still, which [`Vgic::holds_physical`] says at the vCPU's next entry.
+//!
 //! # How the state is guarded
 //!
 //! There are no locks. The state of an interrupt is one word, and all its transitions are compare-exchanges. So vCPUs,
@@ -90,6 +97,7 @@ mod inbox;
 mod inject;
 mod list_register;
 mod load;
+mod saved;
 mod select;
 mod state;
 mod vgic;
@@ -99,6 +107,8 @@ pub use cpu::{CpuInterface, Registers};
 pub use error::{Error, NoSuchInterrupt};
 pub use frame::{DISTRIBUTOR_SIZE, Frame, REDISTRIBUTOR_SIZE, Read, Write};
 pub use inject::SgiRegister;
+pub use mayfly_state;
+pub use saved::{DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside};
 pub use vgic::{Config, Kick, PART, Vgic};
 
 /// The most list registers that hardware has.

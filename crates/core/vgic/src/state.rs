@@ -44,6 +44,9 @@ mod bit {
     /// The list register was loaded with the line of a linked one.
     pub(super) const TAKEN: u64 = 1 << 14;
 
+    /// What an interrupt has that no list register has: the same places in a saved state.
+    pub(super) const AT_REST: u64 = ENABLED | GROUP1 | EDGE | LATCH | LINE | ACTIVE | HARDWARE;
+
     pub(super) const REQUESTS: u64 = DROP_PENDING | DROP_ACTIVE | SET_ACTIVE | ASKED | RECALLED;
 }
 
@@ -52,6 +55,13 @@ const OWNER: u32 = 24;
 /// The upper five bits of the priority that an active one has been acknowledged at.
 const RUNNING: u32 = 35;
 const AFFINITY: u32 = 40;
+
+/// All that is saved: see [`State::saved`].
+const SAVED: u64 = bit::AT_REST
+    | (PRIORITY_BITS as u64) << PRIORITY
+    | OWNER_MASK << OWNER
+    | 0x1f << RUNNING
+    | 0xff_ffff << AFFINITY;
 
 const OWNER_MASK: u64 = (1 << (RUNNING - OWNER)) - 1;
 const _: () = assert!(MAX_VCPUS as u64 <= OWNER_MASK + 1);
@@ -68,6 +78,34 @@ impl State {
     pub(crate) const fn reset(edge: bool, hardware: bool) -> Self {
         let edge = if edge { bit::EDGE } else { 0 };
         Self(edge | if hardware { bit::HARDWARE } else { 0 })
+    }
+
+    /// As a saved state has it; `None` while a list register has it.
+    pub(crate) const fn saved(self) -> Option<u64> {
+        if self.is_loaded() { None } else { Some(self.0) }
+    }
+
+    /// From a saved state, unless no interrupt that is in no list register is so, or none of a GIC of so many vCPUs:
+    /// one of `vcpu`'s own, an SGI or not, or an SPI; linked or not.
+    pub(crate) const fn from_saved(
+        saved: u64,
+        vcpus: usize,
+        vcpu: Option<usize>,
+        sgi: bool,
+        linked: bool,
+    ) -> Option<Self> {
+        let state = Self(saved);
+        let is_own = match vcpu {
+            // It is acknowledged by the vCPU whose it is, and routed nowhere.
+            Some(vcpu) => {
+                let owner = state.owner();
+                state.affinity() == 0 && (owner == vcpu || owner == 0 && !state.is_active())
+            }
+            None => state.owner() < vcpus,
+        };
+        let is_sgi = !sgi || state.is_edge() && !state.is_high();
+        let is_whole = saved & !SAVED == 0 && is_own && is_sgi && state.is_hardware() == linked;
+        if is_whole { Some(state) } else { None }
     }
 
     const fn has(self, bits: u64) -> bool {

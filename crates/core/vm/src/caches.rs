@@ -140,7 +140,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
 use mayfly_stage2::{Grant, MemoryType, Permissions, Role, Root, Tables};
 
-pub use upkeep::{CacheTraps, Caches};
+pub use upkeep::{CacheTraps, Caches, GuestCaches};
 pub(crate) use upkeep::{Upkeep, VcpuCaches};
 
 use upkeep::Tracking;

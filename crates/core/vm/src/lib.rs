@@ -117,7 +117,7 @@ pub use {
     mayfly_srcu as srcu, mayfly_stage2 as stage2,
 };
 
-pub use caches::{CacheTraps, Caches};
+pub use caches::{CacheTraps, Caches, GuestCaches};
 pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
 pub use error::Error;

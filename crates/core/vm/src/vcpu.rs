@@ -12,7 +12,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Reader;
 use mayfly_stage2::{Format, Held, Holder, VcpuMark};
 
-use crate::caches::VcpuCaches;
+use crate::caches::{GuestCaches, VcpuCaches};
 use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::kicker::Asked;
@@ -254,6 +254,22 @@ impl<W: World> Vcpu<W> {
     /// caches or not.
     pub fn reset_caches(&mut self) {
         self.change_caches(CacheOp::Off);
+    }
+
+    /// Whether its guest has its caches on, for a vCPU that is to go on as this one: [`Vcpu::start_with_caches`].
+    pub fn guest_caches(&self) -> GuestCaches {
+        self.caches.state()
+    }
+
+    /// To be called before the first run of a vCPU whose guest goes on where the guest of another vCPU was, in this VM or
+    /// another one. Flushes nothing, because this guest has not turned its caches on: they were on when it last looked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stage2`], if there is no memory for a root.
+    pub fn start_with_caches(&mut self, caches: GuestCaches) -> Result<(), Error> {
+        self.vm.upkeep.begin(&mut self.caches, caches);
+        self.load_root()
     }
 
     /// The guest has done `op`, and is outside now. Returns whether that has been seen to.

@@ -41,6 +41,7 @@ mod lookup;
 pub mod machine;
 mod optional;
 pub mod pmu;
+pub mod resumed;
 pub mod spin;
 pub mod switch;
 pub mod timer;

@@ -8,6 +8,7 @@
 //! (`CHAIN`), which some processors do not count.
 
 mod place;
+mod saved;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,8 @@
 //! The breakpoints and watchpoints of a guest. Its accesses are trapped, and reach only what is kept here: the
 //! registers next to them, such as the debugger's channel and its claims, are of no VM.
 
+mod saved;
+
 use crate::sysreg::SysReg;
 
 /// The most of either that the architecture has in its first numbering.

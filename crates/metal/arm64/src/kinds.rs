@@ -60,6 +60,12 @@ impl Kinds {
         Self(self.0 | others.0)
     }
 
+    /// Those of these that are among `others`.
+    #[must_use]
+    pub const fn among(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
     /// Whether one of `others` is among these.
     pub const fn has(self, others: Self) -> bool {
         self.0 & others.0 != 0

@@ -3,7 +3,8 @@
 //! Some modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]), what
 //! a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), its performance counters ([`counters`]), what an exception does to a guest
 //! ([`inject`]), what the processors of a machine have in common ([`processor`], [`cache_type`]), which registers are switched on which of
-//! them ([`kinds`]), and what is to be done about their errata ([`errata`]). What each system register is to a guest is in
+//! them ([`kinds`]), what is to be done about their errata ([`errata`]), and the registers of a vCPU as values that are saved ([`vcpu`],
+//! [`saved`]). What each system register is to a guest is in
 //! a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the registers of a vCPU,
 //! TLBs and caches, the physical interrupt controller and the timers.
 //!
@@ -22,7 +23,10 @@ pub mod id;
 pub mod inject;
 pub mod kinds;
 pub mod processor;
+pub mod saved;
 pub mod syndrome;
+#[macro_use]
+pub mod vcpu;
 
 pub use mayfly_arm64_registers::{controls, sysreg, table};
 

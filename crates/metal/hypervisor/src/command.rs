@@ -27,6 +27,15 @@ pub enum Command {
         /// The arguments of its kernel, if they are not those of the other VM.
         arguments: Option<String>,
     },
+    /// `vm freeze`, `vm fork`, `vm reset`
+    Forks(Forks),
+    /// `type NAME TEXT...`
+    Type {
+        /// Which VM.
+        name: String,
+        /// What is typed at its console, before the end of a line.
+        text: String,
+    },
     /// `vm start NAME`
     Start(String),
     /// `vm stop NAME`
@@ -75,6 +84,29 @@ pub enum Command {
     PowerOff,
 }
 
+/// A command about VMs that are frozen, and those that begin as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forks {
+    /// `vm freeze NAME`
+    Freeze(String),
+    /// `vm fork NAME FROM [COUNT] [PARAMETER]...`
+    Fork {
+        /// The name of the new VM; with a number behind it, where there are several.
+        name: String,
+        /// The frozen VM that it begins as.
+        from: String,
+        /// How many, if the user says so.
+        count: Option<u32>,
+        /// Parameters of the VM.
+        parameters: Vec<String>,
+    },
+    /// `vm reset NAME`
+    Reset(String),
+}
+
+/// The most VMs that one command forks.
+const MOST_FORKS: u32 = 4096;
+
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
 
@@ -92,7 +124,12 @@ vm list                          the VMs and their states
 vm stat [NAME]                   exits by reason, memory, CPU time
 vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, overcommit=, reserve=,
                                  disk=, weight= and cap= change it, and '-- ARGUMENT...' gives its kernel other arguments
-vm start NAME                    starts it
+vm freeze NAME                   ends it, and keeps what it was, so that forks can begin as it was
+vm fork NAME FROM [COUNT] [PARAMETER]
+                                 a VM that goes on as the frozen VM FROM was, or COUNT of them, NAME-0 and so on; reserve=,
+                                 overcommit=, weight= and cap= change it
+vm reset NAME                    has a fork go on as its frozen VM was, again
+vm start NAME                    starts it; a fork goes on as its frozen VM was, again
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
 vm restart NAME                  stops it, and starts it again
@@ -101,6 +138,7 @@ console NAME                     goes to its console; Ctrl-] returns to the moni
 log NAME                         prints the last 4 KiB that it has printed
 wait [NAME]                      waits until it has stopped, or until all have
 await NAME TEXT                  waits until it has printed TEXT
+type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
@@ -143,6 +181,14 @@ impl Command {
                     .collect(),
                 arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
             },
+            ("vm", Some("freeze")) => Self::Forks(Forks::Freeze(name(third)?)),
+            ("vm", Some("fork")) => {
+                let name = name(third)?;
+                let from =
+                    words.next().ok_or("vm fork needs the name of a frozen VM: try 'help'")?;
+                Self::Forks(Forks::fork(name, from, words)?)
+            }
+            ("vm", Some("reset")) => Self::Forks(Forks::Reset(name(third)?)),
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -153,12 +199,14 @@ impl Command {
             ("wait", _) => Self::Wait(second.map(ToString::to_string)),
             ("await", _) => {
                 let name = name(second)?;
-                let behind = line.trim_start().strip_prefix("await").unwrap_or_default();
-                let text = behind.trim_start().strip_prefix(&*name).unwrap_or_default().trim();
-                if text.is_empty() {
-                    return Err("await needs a text: await NAME TEXT");
-                }
-                Self::Await { name, text: text.to_string() }
+                let text =
+                    behind(line, first, &name).ok_or("await needs a text: await NAME TEXT")?;
+                Self::Await { name, text }
+            }
+            ("type", _) => {
+                let name = name(second)?;
+                let text = behind(line, first, &name).unwrap_or_default();
+                Self::Type { name, text }
             }
             ("lives", Some(number)) => {
                 let count = number
@@ -199,6 +247,32 @@ impl Command {
     pub fn script(arguments: &str) -> impl Iterator<Item = Result<Self, &'static str>> + '_ {
         arguments.split(';').map(Self::read)
     }
+}
+
+impl Forks {
+    /// `vm fork` with these words behind the names.
+    fn fork<'a>(
+        name: String,
+        from: &str,
+        words: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, &'static str> {
+        let mut words = words.peekable();
+        let count = match words.next_if(|word| !word.contains('=')) {
+            Some(word) => {
+                let count = word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
+                Some(count.ok_or("vm fork takes a number of VMs, 1 to 4096")?)
+            }
+            None => None,
+        };
+        let parameters = words.map(ToString::to_string).collect();
+        Ok(Self::Fork { name, from: from.to_string(), count, parameters })
+    }
+}
+
+/// What stands behind two words of a line, if anything does.
+fn behind(line: &str, first: &str, second: &str) -> Option<String> {
+    let text = line.trim_start().strip_prefix(first)?.trim_start().strip_prefix(second)?.trim();
+    (!text.is_empty()).then(|| text.to_string())
 }
 
 #[cfg(test)]
@@ -242,6 +316,35 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_is_forked_from_a_frozen_one() {
+        let forked = |count, parameters: &[&str]| {
+            let parameters = parameters.iter().map(ToString::to_string).collect();
+            let (name, from) = ("b".to_string(), "a".to_string());
+            Ok(Command::Forks(Forks::Fork { name, from, count, parameters }))
+        };
+        assert_eq!(
+            Command::read("vm freeze a"),
+            Ok(Command::Forks(Forks::Freeze("a".to_string())))
+        );
+        assert_eq!(Command::read("vm reset a"), Ok(Command::Forks(Forks::Reset("a".to_string()))));
+        assert_eq!(Command::read("vm fork b a"), forked(None, &[]));
+        assert_eq!(Command::read("vm fork b a 1000"), forked(Some(1000), &[]));
+        assert_eq!(Command::read("vm fork b a weight=2"), forked(None, &["weight=2"]));
+        let both = forked(Some(2), &["overcommit=yes", "cap=5"]);
+        assert_eq!(Command::read("vm fork b a 2 overcommit=yes cap=5"), both);
+        for line in [
+            "vm freeze",
+            "vm fork",
+            "vm fork b",
+            "vm fork b a 0",
+            "vm fork b a -1",
+            "vm fork b a 4097",
+        ] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_awaited_is_taken_as_it_stands() {
         let expected = |name: &str, text: &str| {
             Ok(Command::Await { name: name.to_string(), text: text.to_string() })
@@ -249,6 +352,11 @@ mod tests {
         assert_eq!(Command::read("await a in user  space"), expected("a", "in user  space"));
         assert_eq!(Command::read(" await await await "), expected("await", "await"));
         assert!(Command::read("await a").is_err());
+        let typed =
+            |text: &str| Ok(Command::Type { name: "a".to_string(), text: text.to_string() });
+        assert_eq!(Command::read("type a echo  1 "), typed("echo  1"));
+        assert_eq!(Command::read("type a"), typed(""));
+        assert!(Command::read("type").is_err());
         assert!(Command::read("await").is_err());
     }
 
@@ -312,7 +420,7 @@ mod tests {
         for line in HELP.lines().filter(is_command) {
             let is_number = |word: &str| {
                 word.contains("MILLISECONDS")
-                    || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
+                    || matches!(word, "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
             };
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =

@@ -25,6 +25,11 @@ impl<T, S> Late<T, S> {
         Self { state: State::Waits(Box::new_uninit(), from), make }
     }
 
+    /// One that is made.
+    pub fn made_already(value: T, make: fn(S) -> T) -> Self {
+        Self { state: State::Made(Box::new(value)), make }
+    }
+
     /// The value.
     ///
     /// # Panics

@@ -162,6 +162,30 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Why a VM like this one cannot be frozen, if it cannot.
+    pub fn has_no_forks(&self) -> Option<&'static str> {
+        self.card
+            .network
+            .is_some()
+            .then_some("it has a network card, which would be a second one of the same address")
+    }
+
+    /// The plan of a VM that begins as this one was, with another name, and with these parameters.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the parameters, or which of them a fork cannot change.
+    pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
+        let plan = self.changed(name, parameters, None)?;
+        let same = |plan: &Self| (plan.vcpus, plan.memory, plan.disk, plan.card.clone());
+        if same(&plan) != same(self) {
+            return Err(
+                "a fork has the vCPUs, memory and devices of the VM that it begins as".to_string()
+            );
+        }
+        Ok(plan)
+    }
+
     /// Sets one of its own parameters.
     ///
     /// # Errors

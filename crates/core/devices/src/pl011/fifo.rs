@@ -30,6 +30,11 @@ impl Fifo {
         room
     }
 
+    /// All entries, from the next on.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u16> {
+        (0..self.len).map(|place| self.entries[(self.first + place) % DEPTH])
+    }
+
     /// The next entry, which stays.
     pub(super) fn peek(&self) -> Option<u16> {
         (self.len > 0).then(|| self.entries[self.first])

@@ -9,9 +9,11 @@
 
 mod fifo;
 mod register;
+mod saved;
 
 use fifo::{DEPTH, Fifo};
-use register::{FIFO_ENABLE, IDENTIFICATION, Register, control, error, flag, interrupt};
+use register::{FIFO_ENABLE, IDENTIFICATION, Register, control, error, flag, interrupt, kept};
+pub use saved::STATE;
 
 /// The bytes of its register page.
 pub const SIZE: u64 = 0x1000;
@@ -134,22 +136,22 @@ impl Pl011 {
         match Register::at(offset)? {
             Register::Data => return self.transmit(value as u8),
             Register::Status => self.status = 0,
-            Register::IrdaLowPower => self.irda_low_power = value & 0xff,
-            Register::IntegerBaud => self.integer_baud = value & 0xffff,
-            Register::FractionalBaud => self.fractional_baud = value & 0x3f,
+            Register::IrdaLowPower => self.irda_low_power = value & kept::IRDA_LOW_POWER,
+            Register::IntegerBaud => self.integer_baud = value & kept::INTEGER_BAUD,
+            Register::FractionalBaud => self.fractional_baud = value & kept::FRACTIONAL_BAUD,
             Register::LineControl => {
                 // Turning the FIFOs on or off flushes them.
                 if (self.line_control ^ value) & FIFO_ENABLE != 0 {
                     self.received.clear();
                     self.raw &= !(interrupt::RECEIVE | interrupt::TIME_OUT);
                 }
-                self.line_control = value & 0xff;
+                self.line_control = value & kept::LINE_CONTROL;
             }
-            Register::Control => self.control = value & 0xff87,
-            Register::FifoLevels => self.fifo_levels = value & 0x3f,
+            Register::Control => self.control = value & kept::CONTROL,
+            Register::FifoLevels => self.fifo_levels = value & kept::FIFO_LEVELS,
             Register::Mask => self.mask = value & interrupt::ALL,
             Register::Clear => self.raw &= !value,
-            Register::DmaControl => self.dma_control = value & 0x7,
+            Register::DmaControl => self.dma_control = value & kept::DMA_CONTROL,
             Register::Flag | Register::Raw | Register::Masked => {}
         }
         None

@@ -68,6 +68,17 @@ pub(super) mod control {
 /// The bit of the line control register that turns the FIFOs on.
 pub(super) const FIFO_ENABLE: u32 = 1 << 4;
 
+/// The bits of each register that are kept as they are written.
+pub(super) mod kept {
+    pub(crate) const IRDA_LOW_POWER: u32 = 0xff;
+    pub(crate) const INTEGER_BAUD: u32 = 0xffff;
+    pub(crate) const FRACTIONAL_BAUD: u32 = 0x3f;
+    pub(crate) const LINE_CONTROL: u32 = 0xff;
+    pub(crate) const CONTROL: u32 = 0xff87;
+    pub(crate) const FIFO_LEVELS: u32 = 0x3f;
+    pub(crate) const DMA_CONTROL: u32 = 0x7;
+}
+
 /// Bits of the interrupt registers.
 pub(super) mod interrupt {
     pub(crate) const RECEIVE: u32 = 1 << 4;

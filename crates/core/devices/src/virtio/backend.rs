@@ -1,5 +1,7 @@
 //! What a device is, behind the registers that all of them share.
 
+use mayfly_state::{Error, SectionReader, SectionWriter};
+
 use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
 
@@ -33,6 +35,20 @@ pub(crate) trait Backend {
         let _ = offset;
         0
     }
+
+    /// What it takes from a saved state.
+    type Saved;
+
+    /// Writes what of it is no register.
+    fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        let _ = to;
+    }
+
+    /// Reads what [`Backend::save`] has written, and refuses what is not of a device like this one.
+    fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error>;
+
+    /// Becomes what was saved.
+    fn adopt(&mut self, saved: Self::Saved);
 
     /// Does what a chain asks for; how many bytes were written to it.
     fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed>;

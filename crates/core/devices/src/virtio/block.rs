@@ -1,5 +1,7 @@
 //! A disk: virtio 1.2, 5.2.
 
+use mayfly_state::{Error, SectionReader, SectionWriter};
+
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
@@ -172,6 +174,26 @@ impl<D: Disk> Backend for Block<D> {
             _ => [0; 8],
         };
         number[(offset % 8) as usize]
+    }
+
+    /// The name that the guest knows the disk by.
+    type Saved = [u8; ID_BYTES];
+
+    fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        to.u64(self.disk.sectors());
+        to.flag(self.disk.is_read_only());
+        to.bytes(&self.id);
+    }
+
+    fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
+        from.expect("sectors", self.disk.sectors())?;
+        let is_read_only = from.flag("read-only")?;
+        from.check("read-only", is_read_only.into(), is_read_only == self.disk.is_read_only())?;
+        from.bytes("name")
+    }
+
+    fn adopt(&mut self, id: Self::Saved) {
+        self.id = id;
     }
 
     fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {

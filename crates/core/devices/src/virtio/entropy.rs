@@ -1,5 +1,7 @@
 //! A source of random bytes: virtio 1.2, 5.4.
 
+use mayfly_state::{Error, SectionReader};
+
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
@@ -24,6 +26,15 @@ impl<F> sealed::Device for Entropy<F> {}
 
 impl<F: FnMut(&mut [u8])> Backend for Entropy<F> {
     const ID: u32 = 4;
+
+    /// Nothing: a generator that was saved would give the same bytes twice.
+    type Saved = ();
+
+    fn saved(&self, _: &mut SectionReader<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn adopt(&mut self, (): ()) {}
 
     fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
         let mut bytes = [0; MOST];

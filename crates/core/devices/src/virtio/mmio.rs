@@ -1,9 +1,12 @@
 //! The registers of a virtio device: virtio 1.2, 4.2.2.
 
+mod saved;
+
 use super::backend::Device;
 use super::chain::{Chain, Malformed};
 use super::queue::{MAX_SIZE, Queue, Rules, Used};
 use crate::memory::GuestMemory;
+pub use saved::{NotDrained, STATE};
 
 /// The bytes of a device's registers, with its configuration.
 pub const SIZE: u64 = 0x200;
@@ -47,6 +50,8 @@ pub struct Mmio<D> {
     selected: u32,
     /// How often its queues have begun anew.
     epoch: u32,
+    /// Chains that were taken in this epoch, and not given back.
+    under_way: u32,
     features: u64,
     device_features_word: u32,
     driver_features_word: u32,
@@ -63,6 +68,7 @@ impl<D: Device> Mmio<D> {
             queues: [Queue::new(); MAX_QUEUES],
             selected: 0,
             epoch: 0,
+            under_way: 0,
             features: 0,
             device_features_word: 0,
             driver_features_word: 0,
@@ -91,7 +97,7 @@ impl<D: Device> Mmio<D> {
         self.device.reset();
         self.queues = [Queue::new(); MAX_QUEUES];
         self.selected = 0;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.begin_epoch();
         self.features = 0;
         self.device_features_word = 0;
         self.driver_features_word = 0;
@@ -190,7 +196,7 @@ impl<D: Device> Mmio<D> {
                 0 => queue.ready = false,
                 _ if !queue.ready => {
                     queue.start();
-                    self.epoch = self.epoch.wrapping_add(1);
+                    self.begin_epoch();
                 }
                 _ => {}
             }
@@ -257,6 +263,22 @@ impl<D: Device> Mmio<D> {
     /// Another number each time that a queue begins anew: what was taken before that is to be given back no more.
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// What is under way is forgotten.
+    fn begin_epoch(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.under_way = 0;
+    }
+
+    /// A chain is under way from now on, until it is given back in the same epoch.
+    pub(super) fn took(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// One is no more.
+    pub(super) fn gave_back(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// A queue, and room for a chain.

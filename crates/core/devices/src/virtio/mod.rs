@@ -21,4 +21,4 @@ pub mod net;
 pub use backend::Device;
 pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES};
 pub use entropy::Entropy;
-pub use mmio::{Mmio, SIZE, Served};
+pub use mmio::{Mmio, NotDrained, SIZE, STATE, Served};

@@ -9,6 +9,7 @@
 mod model;
 
 use mayfly_platform::sync::{Ordering, fence};
+use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::chain::{Chain, Malformed, Table};
 use crate::memory::GuestMemory;
@@ -52,18 +53,49 @@ impl Queue {
         Self { size: MAX_SIZE, ..Self::default() }
     }
 
-    /// Turns it on, if its numbers allow it: a power of two of descriptors, each part aligned, none past the end.
+    /// Turns it on, if its numbers allow it.
     pub(crate) fn start(&mut self) {
+        self.ready = self.makes_sense();
+        (self.next_available, self.next_used) = (0, 0);
+    }
+
+    /// A power of two of descriptors, each part aligned, none past the end.
+    fn makes_sense(&self) -> bool {
         let size = u64::from(self.size);
         let fits = |address: u64, align: u64, len: u64| {
             address.is_multiple_of(align) && address.checked_add(len).is_some()
         };
-        self.ready = self.size.is_power_of_two()
+        self.size.is_power_of_two()
             && self.size <= MAX_SIZE
             && fits(self.descriptors, 16, 16 * size)
             && fits(self.driver, 2, 6 + 2 * size)
-            && fits(self.device, 4, 6 + 8 * size);
-        (self.next_available, self.next_used) = (0, 0);
+            && fits(self.device, 4, 6 + 8 * size)
+    }
+
+    /// Writes what it is.
+    pub(crate) fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        to.u16(self.size);
+        to.flag(self.ready);
+        to.u64(self.descriptors);
+        to.u64(self.driver);
+        to.u64(self.device);
+        to.u16(self.next_available);
+        to.u16(self.next_used);
+    }
+
+    /// One that goes on as the saved one would have. The indexes count chains, and any of them has a place in the rings.
+    pub(crate) fn load(from: &mut SectionReader<'_>) -> Result<Self, Error> {
+        let queue = Self {
+            size: from.u16("queue size")?,
+            ready: from.flag("queue ready")?,
+            descriptors: from.u64("descriptor area")?,
+            driver: from.u64("driver area")?,
+            device: from.u64("device area")?,
+            next_available: from.u16("next available")?,
+            next_used: from.u16("next used")?,
+        };
+        from.check("queue ready", 1, !queue.ready || queue.makes_sense())?;
+        Ok(queue)
     }
 
     /// The next chain that is available goes into `chain`; its head.

@@ -102,6 +102,12 @@ impl Guest {
         guest
     }
 
+    /// The same guest, with another card.
+    pub(crate) fn with_card(&self, card: Mmio<Net>) -> Self {
+        let memory = Memory(self.memory.0.clone());
+        Self { memory, card, rings: self.rings }
+    }
+
     pub(crate) fn set(&mut self, offset: u64, value: u32) -> bool {
         self.card.write(offset, &value.to_le_bytes())
     }

@@ -3,6 +3,9 @@
 mod cards;
 mod cuts;
 mod hostile;
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
 
 use std::collections::VecDeque;
 

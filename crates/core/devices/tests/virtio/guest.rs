@@ -20,6 +20,11 @@ impl Memory {
         Self { bytes: RefCell::new(vec![0; BYTES]), accesses: RefCell::new(0) }
     }
 
+    /// The same bytes, apart from these.
+    pub(crate) fn copy(&self) -> Self {
+        Self { bytes: self.bytes.clone(), accesses: RefCell::new(0) }
+    }
+
     fn place(&self, address: u64, len: usize) -> Result<usize, BadAddress> {
         *self.accesses.borrow_mut() += 1;
         let start = address.checked_sub(BASE).and_then(|start| usize::try_from(start).ok());
@@ -129,6 +134,7 @@ pub(crate) fn descriptor(memory: &Memory, table: u64, index: u16, fields: (u64, 
 }
 
 /// A driver that has one request under way at a time, at the first descriptors.
+#[derive(Clone)]
 pub(crate) struct Driver {
     pub(crate) size: u16,
     pub(crate) available: u16,

@@ -2,7 +2,9 @@
 //! reset.
 
 use mayfly_devices::memory::GuestMemory;
-use mayfly_devices::virtio::{Block, Disk, DiskError, Entropy, MAX_SEGMENT_BYTES, Mmio, Served};
+use mayfly_devices::virtio::{
+    Block, Device, Disk, DiskError, Entropy, MAX_SEGMENT_BYTES, Mmio, Served,
+};
 use proptest::prelude::*;
 
 use crate::guest::*;
@@ -273,7 +275,7 @@ fn buffers_that_overlap_the_rings_harm_nobody_but_their_driver() {
 
 /// Whatever a driver writes, to registers and to memory.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Register(u64, u32),
     Read(u64, usize),
     Descriptor(bool, u16, (u64, u32, u16, u16)),
@@ -310,10 +312,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run<D: mayfly_devices::virtio::Device>(device: &mut Mmio<D>, steps: &[Step]) {
-    let (memory, mut driver) = (Memory::new(), Driver { size: 8, available: 0 });
-    start(device, ALL, 8);
-    for step in steps {
+pub(crate) fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 0..120)
+}
+
+/// A guest with its driver, which does anything.
+pub(crate) struct Guest {
+    pub(crate) memory: Memory,
+    pub(crate) driver: Driver,
+}
+
+impl Guest {
+    pub(crate) fn new() -> Self {
+        Self { memory: Memory::new(), driver: Driver { size: 8, available: 0 } }
+    }
+
+    pub(crate) fn step<D: Device>(&mut self, device: &mut Mmio<D>, step: &Step) {
+        let Self { memory, driver } = self;
         match step {
             Step::Register(at, value) => {
                 set(device, *at, *value);
@@ -321,14 +336,14 @@ fn run<D: mayfly_devices::virtio::Device>(device: &mut Mmio<D>, steps: &[Step]) 
             Step::Read(at, len) => device.read(*at, &mut vec![0; *len]),
             Step::Descriptor(indirect, index, fields) => {
                 let table = if *indirect { TABLE } else { DESCRIPTORS };
-                descriptor(&memory, table, *index, *fields);
+                descriptor(memory, table, *index, *fields);
             }
-            Step::Offer(head) => driver.offer(&memory, *head),
+            Step::Offer(head) => driver.offer(memory, *head),
             Step::Word(at, value) => memory.store_release(*at, *value).unwrap(),
             Step::Serve => {
                 *memory.accesses.borrow_mut() = 0;
                 let broken = device.is_broken();
-                let served = device.serve(&memory);
+                let served = device.serve(memory);
                 // A request's data in pieces of 4096, each of which may be in pieces of the guest's.
                 assert!(*memory.accesses.borrow() < 5_000, "a bounded amount of work");
                 assert!(!broken || served == Served::Nothing);
@@ -336,9 +351,17 @@ fn run<D: mayfly_devices::virtio::Device>(device: &mut Mmio<D>, steps: &[Step]) 
             Step::Start(size) => {
                 start(device, ALL, *size);
                 memory.put(AVAILABLE, &[0; 4]);
-                driver = Driver { size: *size as u16, available: 0 };
+                *driver = Driver { size: *size as u16, available: 0 };
             }
         }
+    }
+}
+
+fn run<D: Device>(device: &mut Mmio<D>, steps: &[Step]) {
+    let mut guest = Guest::new();
+    start(device, ALL, 8);
+    for step in steps {
+        guest.step(device, step);
     }
     // Whatever it has been through, it works after its reset.
     start(device, ALL, 8);
@@ -347,14 +370,14 @@ fn run<D: mayfly_devices::virtio::Device>(device: &mut Mmio<D>, steps: &[Step]) 
 
 proptest! {
     #[test]
-    fn a_disk_survives_any_driver_and_keeps_its_size(steps in prop::collection::vec(step(), 0..120)) {
+    fn a_disk_survives_any_driver_and_keeps_its_size(steps in any_steps()) {
         let mut device = Mmio::new(Block::new(Ram::new(), "fuzzed"));
         run(&mut device, &steps);
         prop_assert_eq!(device.device().disk().bytes.len(), Ram::new().bytes.len());
     }
 
     #[test]
-    fn an_entropy_source_survives_any_driver(steps in prop::collection::vec(step(), 0..120)) {
+    fn an_entropy_source_survives_any_driver(steps in any_steps()) {
         run(&mut Mmio::new(Entropy::new(|bytes: &mut [u8]| bytes.fill(7))), &steps);
     }
 }

@@ -3,6 +3,9 @@
 mod guest;
 mod hostile;
 mod rings;
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
 
 use guest::*;
 use mayfly_devices::virtio::{Block, Disk, DiskError, Entropy, MAX_SEGMENT_BYTES, Mmio, Served};
@@ -11,9 +14,10 @@ use proptest::prelude::*;
 const SECTORS: u64 = 64;
 
 /// A disk in a vector, which counts, and fails where it is told to.
+#[derive(Clone)]
 pub(crate) struct Ram {
     pub(crate) bytes: Vec<u8>,
-    read_only: bool,
+    pub(crate) read_only: bool,
     fails_at: Option<u64>,
     flushes: u32,
 }

@@ -5,6 +5,9 @@
 #[path = "../common/hardware.rs"]
 mod hardware;
 mod naive;
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
 mod step;
 
 use std::cell::RefCell;
@@ -245,6 +248,18 @@ impl Machine<'_> {
         }
     }
 
+    fn batch(&mut self, batch: &[Step]) {
+        for step in batch {
+            // A guest's own instructions come when nothing is owed to it; the others meet each other on the way.
+            if matches!(step, Step::Acknowledge(_) | Step::End(_) | Step::TakeLinked(_)) {
+                self.sync();
+            }
+            self.step(step);
+        }
+        self.sync();
+        self.check();
+    }
+
     /// What each vCPU is given, or would be woken by.
     fn check(&mut self) {
         for vcpu in 0..VCPUS {
@@ -314,15 +329,7 @@ fn run(list_registers: usize, booted: bool, batches: &[Vec<Step>]) {
         boot(&mut machine);
     }
     for batch in batches {
-        for step in batch {
-            // A guest's own instructions come when nothing is owed to it; the others meet each other on the way.
-            if matches!(step, Step::Acknowledge(_) | Step::End(_) | Step::TakeLinked(_)) {
-                machine.sync();
-            }
-            machine.step(step);
-        }
-        machine.sync();
-        machine.check();
+        machine.batch(batch);
     }
     machine.check_registers();
 }

@@ -55,6 +55,13 @@ impl CacheTraps {
     }
 }
 
+/// Whether a guest has its caches on, as it was at some time ([`Vcpu::guest_caches`](crate::Vcpu::guest_caches)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GuestCaches {
+    on: bool,
+    watched: bool,
+}
+
 /// The caches of one vCPU.
 #[derive(Debug)]
 pub(crate) struct VcpuCaches {
@@ -70,6 +77,10 @@ impl VcpuCaches {
     #[inline]
     pub(crate) fn traps(&self) -> CacheTraps {
         self.traps
+    }
+
+    pub(crate) fn state(&self) -> GuestCaches {
+        GuestCaches { on: self.on, watched: self.watched }
     }
 
     /// The root that the vCPU runs on.
@@ -129,6 +140,12 @@ impl Upkeep {
             VcpuCaches { on: false, watched: false, traps: CacheTraps::None, role: Role::MAIN };
         self.settle(&mut caches);
         caches
+    }
+
+    /// A vCPU that has not run has its guest's caches as `state` says.
+    pub(crate) fn begin(&self, caches: &mut VcpuCaches, state: GuestCaches) {
+        (caches.on, caches.watched) = (state.on, state.watched);
+        self.settle(caches);
     }
 
     /// The role of the root that a vCPU will run on, if not on its first one all the time.

@@ -6,69 +6,31 @@
 use core::arch::global_asm;
 use core::cell::{Cell, UnsafeCell};
 
-use super::optional::{self, Optional};
-use super::timer::Timer;
+use super::optional;
 use super::{cpu, error};
 use crate::counters::{self, Offered};
 use crate::debug::{Debug, Place};
+use crate::kinds::Kinds;
+use crate::vcpu::{Banked, Context, FloatingPoint, Timer};
 
 macro_rules! banked {
-    ($($field:ident $name:literal),* $(,)?) => {
-        /// The registers of EL1 and EL0 that are a guest's alone.
-        #[derive(Clone, Copy, Debug, Default)]
-        struct Banked { $($field: u64,)* }
+    ($($field:ident $name:literal $number:tt)*) => {
+        fn take_banked() -> Banked {
+            Banked { values: [$(crate::read_register!($name)),*] }
+        }
 
-        impl Banked {
-            fn save() -> Self {
-                Self { $($field: crate::read_register!($name),)* }
-            }
-
-            /// # Safety
-            ///
-            /// No guest runs, and the next one that does is whose registers these are.
-            unsafe fn restore(&self) {
-                // SAFETY: EL2 uses none of them.
-                unsafe { $(super::write_register_alone!($name, self.$field);)* }
-            }
+        /// # Safety
+        ///
+        /// No guest runs, and the next one that does is whose registers these are.
+        unsafe fn give_banked(banked: &Banked) {
+            let [$($field),*] = banked.values;
+            // SAFETY: EL2 uses none of them.
+            unsafe { $(super::write_register_alone!($name, $field);)* }
         }
     };
 }
 
-banked! {
-    sctlr "sctlr_el1",
-    cpacr "cpacr_el1",
-    ttbr0 "ttbr0_el1",
-    ttbr1 "ttbr1_el1",
-    tcr "tcr_el1",
-    esr "esr_el1",
-    afsr0 "afsr0_el1",
-    afsr1 "afsr1_el1",
-    far "far_el1",
-    mair "mair_el1",
-    amair "amair_el1",
-    vbar "vbar_el1",
-    contextidr "contextidr_el1",
-    cntkctl "cntkctl_el1",
-    par "par_el1",
-    tpidr_el0 "tpidr_el0",
-    tpidrro "tpidrro_el0",
-    tpidr_el1 "tpidr_el1",
-    sp_el0 "sp_el0",
-    sp_el1 "sp_el1",
-    elr "elr_el1",
-    spsr "spsr_el1",
-    csselr "csselr_el1",
-    mdscr "mdscr_el1",
-}
-
-/// FPSR, FPCR, q0 to q31.
-#[repr(C, align(16))]
-#[derive(Clone, Copy, Debug)]
-struct FloatingPoint {
-    status: u64,
-    control: u64,
-    q: [u128; 32],
-}
+with_banked!(banked);
 
 /// The registers of a vCPU, in memory or in the processor that its thread runs on.
 ///
@@ -85,9 +47,7 @@ pub struct Resident {
 impl Resident {
     /// Those of a vCPU that reads `affinity` as its own, and whose virtual counter is `timer_offset` ticks behind.
     pub fn new(affinity: u64, timer_offset: u64) -> Self {
-        // RES1, and no more than its affinity.
-        let vmpidr = 1 << 31 | affinity;
-        let context = Context::new(vmpidr, timer_offset);
+        let context = fresh(affinity, timer_offset);
         Self {
             context: UnsafeCell::new(context),
             is_loaded: Cell::new(false),
@@ -154,15 +114,16 @@ impl Resident {
         change(self.context_mut().optional.debug_mut())
     }
 
-    /// When the virtual timer is due, in ticks of the physical counter, if it is on. After [`Resident::put`].
-    pub fn virtual_timer_due(&self) -> Option<u64> {
+    /// When the virtual timer is due, in ticks of the physical counter, if it is on: `now`, or later. After
+    /// [`Resident::put`].
+    pub fn virtual_timer_due(&self, now: u64) -> Option<u64> {
         let context = self.context();
-        context.timer.due(context.timer_offset)
+        context.virtual_timer_due(now)
     }
 
     /// The same of the physical timer.
-    pub fn physical_timer_due(&self) -> Option<u64> {
-        self.context().optional.physical_timer_due()
+    pub fn physical_timer_due(&self, now: u64) -> Option<u64> {
+        self.context().optional.physical_timer.due(0, now)
     }
 
     /// The guest's first access to its physical timer has trapped, and is to be made again. The registers are in the
@@ -187,10 +148,30 @@ impl Resident {
         self.context_mut().optional.counters_line(self.is_loaded.get())
     }
 
+    /// What they are; none, if they are in the processor.
+    pub(super) fn at_rest(&self) -> Option<Context> {
+        (!self.is_loaded.get()).then(|| self.context().clone())
+    }
+
+    /// Has them be as another vCPU's were, but for the vCPU's own affinity and the offset of its virtual counter. They are
+    /// not in the processor.
+    pub(super) fn go_on(&self, context: &Context) {
+        let own = self.context_mut();
+        let Context { vmpidr, timer_offset, .. } = *own;
+        *own = Context { vmpidr, timer_offset, ..context.clone() };
+    }
+
+    /// Whether the vCPU has used its physical timer, and whether it uses performance counters: then the virtual GIC is to
+    /// see their lines.
+    pub fn uses(&self) -> (bool, bool) {
+        let has = self.context().optional.has;
+        (has.has(Kinds::PHYSICAL_TIMER), has.has(Kinds::COUNTERS))
+    }
+
     pub(super) fn reset(&self) {
         self.put();
         self.error.set(false);
-        self.context_mut().reset();
+        self.context_mut().reset(optional::of_all());
     }
 
     /// Puts them into the processor, where they are not.
@@ -209,6 +190,13 @@ impl Resident {
     }
 }
 
+/// The registers of a vCPU that was just made.
+pub(super) fn fresh(affinity: u64, timer_offset: u64) -> Context {
+    // RES1, and no more than its affinity.
+    let vmpidr = 1 << 31 | affinity;
+    Context::new(vmpidr, timer_offset, optional::of_all())
+}
+
 /// Turns off what breakpoints and watchpoints a guest could meet here that are no vCPU's: all that this processor has,
 /// which may be more than guests see, and which are as firmware left them.
 pub fn clear_debug() {
@@ -216,44 +204,10 @@ pub fn clear_debug() {
     unsafe { optional::clear(&cpu::ids()) };
 }
 
-/// All that is switched when another vCPU comes to a processor. What each switch touches is at the beginning, where pairs
-/// of registers are stored and loaded with one instruction.
-#[repr(C)]
-#[derive(Clone, Debug)]
-pub(super) struct Context {
-    banked: Banked,
-    pub(super) timer: Timer,
-    /// `VMPIDR_EL2`: what the guest reads as its `MPIDR_EL1`.
-    pub(super) vmpidr: u64,
-    /// `CNTVOFF_EL2`.
-    pub(super) timer_offset: u64,
-    optional: Optional,
-    floating_point: FloatingPoint,
-}
-
-/// `SCTLR_EL1` at reset: RES1 bits of ARMv8.0, MMU and caches off.
-pub(super) const SCTLR_RESET: u64 = 0x30d0_0800;
-
 impl Context {
-    pub(super) fn new(vmpidr: u64, timer_offset: u64) -> Self {
-        Self {
-            banked: Banked { sctlr: SCTLR_RESET, ..Banked::default() },
-            timer: Timer::default(),
-            vmpidr,
-            timer_offset,
-            optional: Optional::new(),
-            floating_point: FloatingPoint { status: 0, control: 0, q: [0; 32] },
-        }
-    }
-
-    /// As after a reset of the vCPU.
-    pub(super) fn reset(&mut self) {
-        *self = Self::new(self.vmpidr, self.timer_offset);
-    }
-
     /// Takes the registers out of the processor, but the optional ones; its timer stops.
     fn save(&mut self) {
-        self.banked = Banked::save();
+        self.banked = take_banked();
         // SAFETY: saves to memory of that size, and changes nothing.
         unsafe { arm64_save_floating_point(&raw mut self.floating_point) };
         self.timer = Timer::take_virtual();
@@ -268,7 +222,7 @@ impl Context {
         // SAFETY: the caller's promise; EL2 uses none of them.
         unsafe {
             crate::write_register!("vmpidr_el2", self.vmpidr);
-            self.banked.restore();
+            give_banked(&self.banked);
             if self.optional.is_any() {
                 self.optional.restore();
             }

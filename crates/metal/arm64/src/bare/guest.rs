@@ -20,6 +20,7 @@ use super::{common, cpu, switch, tlb};
 use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
+use crate::vcpu::{AtRest, Owed};
 
 /// What all guests of a machine share, whose tables are of format `F`.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +109,23 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
         self.registers.set(0, argument);
         (self.pending, self.forget, self.exception) = (None, None, None);
+    }
+
+    /// All that its guest finds in it, when it has come out by a request and its [`Resident`] is [put](Resident::put).
+    /// An access to a device that was not answered is made again. None, if its registers are in the processor.
+    pub fn at_rest(&self) -> Option<AtRest> {
+        let context = self.resident.at_rest()?;
+        let owed = Owed { error: self.resident.owes_error(), exception: self.exception };
+        Some(AtRest { general: self.registers, context, owed })
+    }
+
+    /// Has it go on as another one was. This one was just made, and has not begun.
+    pub fn go_on(&mut self, as_it_was: &AtRest) {
+        let AtRest { general, context, owed } = as_it_was;
+        self.resident.go_on(context);
+        self.resident.set_error(owed.error);
+        (self.registers, self.exception) = (*general, owed.exception);
+        (self.pending, self.forget) = (None, None);
     }
 
     /// Its general registers, program counter and PSTATE.

@@ -11,13 +11,13 @@
 
 use core::arch::{asm, global_asm};
 
-use super::timer::Timer;
 use super::{common, counting, cpu, error};
 use crate::controls::Ids;
-use crate::counters::{self, Counters, Offered};
+use crate::counters::{self, Offered};
 use crate::debug::{Debug, Pair, Place};
 use crate::errata::Errata;
 use crate::kinds::Kinds;
+use crate::vcpu::{Optional, Timer};
 
 /// The keys of pointer authentication, by number: assemblers for ARMv8.0 do not know the names. (`APIA`, `APIB`,
 /// `APDA`, `APDB`, `APGA`, each in two halves.)
@@ -43,43 +43,17 @@ keys! {
     8 "s3_0_c2_c3_0", 9 "s3_0_c2_c3_1",
 }
 
-/// They.
-#[derive(Clone, Debug)]
-pub(super) struct Optional {
-    /// Which of them this vCPU has, on one processor or another.
-    has: Kinds,
-    keys: [u64; 10],
-    /// `VDISR_EL2`, which is the guest's `DISR_EL1`.
-    error_record: u64,
-    tpidr2: u64,
-    physical_timer: Timer,
-    debug: Debug,
-    counters: Counters,
-    /// What all processors have of them, once the vCPU has accessed one.
-    offered: Offered,
+/// Those that each vCPU has, on one processor or another.
+pub(super) fn of_all() -> Kinds {
+    let of_all = [
+        (cpu::has_pointer_authentication(), Kinds::KEYS),
+        (common::errata().has(Errata::PAR_BARRIERS), Kinds::BARRIERS),
+    ];
+    let of_all = of_all.into_iter().filter(|(has, _)| *has);
+    of_all.fold(common::kinds(), |all, (_, kind)| all.with(kind))
 }
 
 impl Optional {
-    /// Those that each vCPU has, as after a reset.
-    pub(super) fn new() -> Self {
-        let of_all = [
-            (cpu::has_pointer_authentication(), Kinds::KEYS),
-            (common::errata().has(Errata::PAR_BARRIERS), Kinds::BARRIERS),
-        ];
-        let of_all = of_all.into_iter().filter(|(has, _)| *has);
-        let has = of_all.fold(common::kinds(), |all, (_, kind)| all.with(kind));
-        Self {
-            has,
-            keys: [0; 10],
-            error_record: 0,
-            tpidr2: 0,
-            physical_timer: Timer::default(),
-            debug: Debug::default(),
-            counters: Counters::default(),
-            offered: Offered::default(),
-        }
-    }
-
     /// Whether there are any.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
@@ -114,11 +88,6 @@ impl Optional {
     pub(super) fn use_physical_timer(&mut self) {
         self.has = self.has.with(Kinds::PHYSICAL_TIMER);
         self.physical_timer.give_physical();
-    }
-
-    /// When the physical timer is due, in ticks of the counter, if it is on.
-    pub(super) fn physical_timer_due(&self) -> Option<u64> {
-        self.physical_timer.due(0)
     }
 
     /// Which of them are switched on this processor.

@@ -10,31 +10,7 @@
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-/// The general registers of a guest.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Registers {
-    /// x0 to x30.
-    pub x: [u64; 31],
-    /// Where it goes on.
-    pub pc: u64,
-    /// Its PSTATE.
-    pub pstate: u64,
-}
-
-impl Registers {
-    /// Register `number`; 31 is zero.
-    pub fn get(&self, number: u8) -> u64 {
-        self.x.get(usize::from(number)).copied().unwrap_or(0)
-    }
-
-    /// Sets register `number`; 31 takes nothing.
-    pub fn set(&mut self, number: u8, value: u64) {
-        if let Some(register) = self.x.get_mut(usize::from(number)) {
-            *register = value;
-        }
-    }
-}
+pub use crate::vcpu::Registers;
 
 /// By which vector a guest came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

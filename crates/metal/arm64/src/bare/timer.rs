@@ -4,6 +4,9 @@ use core::arch::asm;
 
 use mayfly_vm::platform::time::Instant;
 
+use crate::vcpu::Timer;
+use crate::vcpu::timer::{ENABLE, MASKED};
+
 /// The private interrupt of EL2's own timer.
 pub const EL2_TIMER: u32 = 26;
 /// The private interrupt of the virtual timer.
@@ -11,8 +14,6 @@ pub const VIRTUAL_TIMER: u32 = 27;
 /// The private interrupt of the physical timer of EL1.
 pub const PHYSICAL_TIMER: u32 = 30;
 
-const ENABLE: u64 = 1;
-const MASKED: u64 = 2;
 /// `CNTHCTL_EL2.EL1PCEN`, E2H clear: accesses to the physical timer do not trap.
 const EL1PCEN: u64 = 2;
 /// `ISTATUS`.
@@ -59,13 +60,6 @@ pub fn set_alarm(at: Option<u64>) {
         crate::write_register!("cnthp_ctl_el2", u64::from(at.is_some()));
         asm!("isb", options(nostack));
     }
-}
-
-/// A guest's timer, while it is not in the hardware's.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Timer {
-    control: u64,
-    compare: u64,
 }
 
 impl Timer {
@@ -118,12 +112,6 @@ impl Timer {
             asm!("isb", options(nostack));
             crate::write_register!("cntp_ctl_el0", self.control);
         }
-    }
-
-    /// When it is due, in ticks of the physical counter, if it is on and not masked: that of the timer is `offset`
-    /// ticks behind.
-    pub(super) fn due(self, offset: u64) -> Option<u64> {
-        (self.control & (ENABLE | MASKED) == ENABLE).then(|| self.compare.saturating_add(offset))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
     CARD, CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT,
-    VIRTIO_BYTES,
+    RealTimeClock, VIRTIO_BYTES,
 };
 use bell::Bell;
 use clock::Clock;
@@ -49,6 +49,34 @@ pub(crate) struct Devices {
     clock: Arc<Clock>,
 }
 
+/// Devices that no vCPU and no thread has yet.
+pub(crate) struct Raw {
+    pub(crate) entropy: Mmio<Entropy<Fill>>,
+    pub(crate) disk: Option<Mmio<Block<Frames>>>,
+}
+
+impl Raw {
+    pub(crate) fn new(disk: Option<Frames>) -> Self {
+        Self { entropy: make_entropy(fill()), disk: disk.map(make_disk) }
+    }
+}
+
+fn make_disk(disk: Frames) -> Mmio<Block<Frames>> {
+    Mmio::new(Block::new(disk, "mayfly"))
+}
+
+fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
+    Mmio::new(Entropy::new(fill))
+}
+
+fn fill() -> Fill {
+    let mut generator = None;
+    Box::new(move |bytes| {
+        let generator = generator.get_or_insert_with(|| Generator::new(&entropy::seed::<32>()));
+        generator.fill(bytes);
+    })
+}
+
 impl Devices {
     /// Devices with their lines to `controller`, as after a reset.
     pub(crate) fn new(
@@ -59,16 +87,10 @@ impl Devices {
     ) -> Self {
         let bell = Arc::<Bell>::default();
         let disk = disk.map(|disk| {
-            let block = |disk| Mmio::new(Block::new(disk, "mayfly"));
-            Arc::new(Virtio::new(world, disk, block, controller, DISK_INTERRUPT, &bell))
+            Arc::new(Virtio::new(world, disk, make_disk, controller, DISK_INTERRUPT, &bell))
         });
-        let mut generator = None;
-        let fill: Fill = Box::new(move |bytes| {
-            let generator = generator.get_or_insert_with(|| Generator::new(&entropy::seed::<32>()));
-            generator.fill(bytes);
-        });
-        let random = |fill| Mmio::new(Entropy::new(fill));
-        let entropy = Virtio::new(world, fill, random, controller, ENTROPY_INTERRUPT, &bell);
+        let entropy =
+            Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
         let clock = Arc::new(Clock::new(controller, &bell));
         Self { bell, disk, entropy: Arc::new(entropy), card, clock }
@@ -85,6 +107,40 @@ impl Devices {
             .into_iter()
             .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
+    }
+
+    /// Devices that go on as others were: these, and a clock. Their thread looks at all of them.
+    pub(crate) fn resumed(
+        world: &Arc<World>,
+        controller: &Arc<Controller>,
+        raw: Raw,
+        clock: RealTimeClock,
+    ) -> Self {
+        let bell = Arc::<Bell>::default();
+        let Raw { entropy, disk } = raw;
+        let disk = disk.map(|disk| {
+            Arc::new(Virtio::made(world, disk, make_disk, controller, DISK_INTERRUPT, &bell))
+        });
+        let entropy =
+            Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
+        let clock = Arc::new(Clock::resumed(clock, controller, &bell));
+        Self { bell, disk, entropy: Arc::new(entropy), card: None, clock }
+    }
+
+    /// Does something with the source of entropy and the disk.
+    pub(crate) fn with<T>(
+        &self,
+        then: impl FnOnce(&Mmio<Entropy<Fill>>, Option<&Mmio<Block<Frames>>>) -> T,
+    ) -> T {
+        self.entropy.with(|entropy| match &self.disk {
+            Some(disk) => disk.with(|disk| then(entropy, Some(disk))),
+            None => then(entropy, None),
+        })
+    }
+
+    /// The clock as it is.
+    pub(crate) fn clock(&self) -> RealTimeClock {
+        self.clock.state()
     }
 
     /// Makes their thread look.

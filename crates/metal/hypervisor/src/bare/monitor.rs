@@ -13,6 +13,7 @@ use mayfly_hypervisor::tree::Board;
 
 mod account;
 mod ends;
+mod forks;
 mod host;
 mod shares;
 mod trace;
@@ -20,7 +21,7 @@ mod trace;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
-use crate::bare::vm::{End, Machine};
+use crate::bare::vm::{End, Machine, Template};
 use crate::bare::world::entropy;
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
@@ -72,7 +73,7 @@ impl Monitor {
         }
         for plan in plans {
             let starts = plan.starts;
-            let Some(machine) = make(plan) else { continue };
+            let Some(machine) = make(plan, None) else { continue };
             self.machines.push(Arc::clone(&machine));
             if self.front.is_none() {
                 self.show(Some(Arc::clone(&machine)));
@@ -178,6 +179,12 @@ impl Monitor {
             }
             Ok(Command::Create { name, like, parameters, arguments }) => {
                 self.create(&name, &like, &parameters, arguments);
+            }
+            Ok(Command::Forks(command)) => self.obey_of_forks(command),
+            Ok(Command::Type { name, text }) => {
+                if let Some(machine) = self.find(&name) {
+                    type_for(&machine, &text);
+                }
             }
             Ok(Command::Start(name)) => {
                 if let Some(machine) = self.find(&name) {
@@ -289,20 +296,30 @@ impl Monitor {
         if !plan::is_name(name) {
             return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
         }
-        if self.machines.iter().any(|machine| machine.plan.name == name) {
+        if self.is_taken(name) {
             return say!("mayfly: there is a VM {name} already");
         }
         match model.plan.changed(name, parameters, arguments) {
-            Ok(plan) => self.machines.extend(make(plan)),
+            Ok(plan) => self.machines.extend(make(plan, None)),
             Err(why) => say!("mayfly: {why}"),
         }
     }
 
+    fn is_taken(&self, name: &str) -> bool {
+        self.machines.iter().any(|machine| machine.plan.name == name)
+    }
+
     fn start(&mut self, machine: &Arc<Machine>) {
         let name = &machine.plan.name;
+        if machine.template().is_some() {
+            return say!(
+                "mayfly: {name} is frozen, and runs no more: vm fork makes a VM that does"
+            );
+        }
         if machine.is_running() {
             return say!("mayfly: {name} is running");
         }
+        machine.counts.ask();
         let needs = self.host.needs(&machine.plan);
         if let Err(why) = machine.admit(&needs) {
             return say!("mayfly: {name} does not start: it needs {needs}; {why}");
@@ -326,7 +343,7 @@ impl Monitor {
         let longest = timer::frequency().saturating_mul(most) / 1000;
         for number in 0..count {
             let name = format!("{}-{number}", like.name);
-            let Some(machine) = make(Plan { name, ..like.clone() }) else { return };
+            let Some(machine) = make(Plan { name, ..like.clone() }, None) else { return };
             self.start(&machine);
             let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
             self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
@@ -373,9 +390,22 @@ impl Monitor {
     }
 }
 
-/// Makes a VM, or prints why not.
-fn make(plan: Plan) -> Option<Arc<Machine>> {
-    match Machine::try_new(plan) {
+/// Types a line at the console of a VM.
+fn type_for(machine: &Machine, text: &str) {
+    for byte in text.bytes().chain([b'\r']) {
+        // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
+        while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
+            if !machine.is_running() {
+                return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
+            }
+            ends::wait(timer::ticks() + timer::frequency() / 1000);
+        }
+    }
+}
+
+/// Makes a VM that begins as `origin`, or with its kernel; or prints why not.
+fn make(plan: Plan, origin: Option<Arc<Template>>) -> Option<Arc<Machine>> {
+    match Machine::try_new(plan, origin) {
         Ok(machine) => Some(Arc::new(machine)),
         Err(why) => {
             say!("mayfly: {why}");

@@ -7,6 +7,7 @@ mod format;
 mod host;
 mod machine;
 mod run;
+mod template;
 mod vcpu;
 
 pub(crate) use arm64 as arch;
@@ -14,4 +15,5 @@ pub(crate) use format::{Kinds, TableFormat, WithFormat};
 pub(crate) use host::Host;
 pub(crate) use machine::Machine;
 pub(crate) use run::{End, Run};
+pub(crate) use template::Template;
 pub(crate) use vcpu::{put, wait};

@@ -19,6 +19,8 @@ pub use header::{BadPacket, Checksum, Family, Offload, Segments};
 pub use receive::{Frame, Lost};
 pub use transmit::{FRAME_HEAD, Packet, Source};
 
+use mayfly_state::{Error, SectionReader, SectionWriter};
+
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use super::mmio::Mmio;
@@ -125,6 +127,22 @@ impl Backend for Net {
             6 => LINK_UP | if self.announces { ANNOUNCE } else { 0 },
             _ => 0,
         }
+    }
+
+    /// The address that the guest knows the card by, and whether it is to announce it.
+    type Saved = (Mac, bool);
+
+    fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        to.bytes(&self.mac);
+        to.flag(self.announces);
+    }
+
+    fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
+        Ok((from.bytes("address")?, from.flag("announces")?))
+    }
+
+    fn adopt(&mut self, (mac, announces): Self::Saved) {
+        (self.mac, self.announces) = (mac, announces);
     }
 
     fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {

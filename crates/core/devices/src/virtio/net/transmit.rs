@@ -100,7 +100,11 @@ impl Mmio<Net> {
             return false;
         }
         let taken = self.take_next(packet, memory);
-        self.unless_malformed(taken, false)
+        let is_taken = self.unless_malformed(taken, false);
+        if is_taken {
+            self.took();
+        }
+        is_taken
     }
 
     fn take_next(
@@ -139,7 +143,11 @@ impl Mmio<Net> {
     /// Gives a frame back that was [taken](Mmio::take), once; the driver may be told. Nothing happens if the driver has
     /// begun anew since.
     pub fn give_back(&mut self, packet: &Packet, memory: &impl GuestMemory) {
-        if packet.epoch != self.epoch() || !self.is_live(TRANSMIT) {
+        if packet.epoch != self.epoch() {
+            return;
+        }
+        self.gave_back();
+        if !self.is_live(TRANSMIT) {
             return;
         }
         let rules = self.rules();

@@ -43,6 +43,26 @@ fn a_vcpu_that_is_reset_has_its_caches_off() {
 }
 
 #[test]
+fn a_vcpu_that_goes_on_as_another_one_has_its_caches_as_they_were_and_flushes_nothing() {
+    let (setup, vm, [mut one, mut two]) = tracked();
+    turn(&mut one, CacheOp::On);
+    turn(&mut one, CacheOp::SetWay);
+    writes(&mut two, &[0]);
+    setup.caches.take();
+    let mut third = vm.create_vcpu(2).unwrap();
+    third.start_with_caches(one.guest_caches()).unwrap();
+    assert_eq!(setup.caches.take(), [], "what is written past the caches is not its own");
+    assert_eq!(top(&mut third), top(&mut one));
+    assert_eq!(traps(&mut third), CacheTraps::Registers, "it may be about to turn them off");
+    let mut fourth = vm.create_vcpu(3).unwrap();
+    fourth.start_with_caches(two.guest_caches()).unwrap();
+    assert_eq!(top(&mut fourth), top(&mut two));
+    // The others' marks are where they were.
+    turn(&mut fourth, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(0), 1)]);
+}
+
+#[test]
 fn set_and_way_has_everything_cleaned_once_for_all_that_is_mapped_since() {
     let (setup, _vm, [mut one, mut two]) = tracked();
     turn(&mut two, CacheOp::SetWay);

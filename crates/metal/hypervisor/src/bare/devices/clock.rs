@@ -35,8 +35,18 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
+        Self::resumed(RealTimeClock::new(), line, bell)
+    }
+
+    /// A clock that goes on as `device` was.
+    pub(super) fn resumed(device: RealTimeClock, line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
         let (line, bell) = (Arc::clone(line), Arc::clone(bell));
-        Self { device: SpinLock::new(RealTimeClock::new()), line, bell }
+        Self { device: SpinLock::new(device), line, bell }
+    }
+
+    /// What it is.
+    pub(super) fn state(&self) -> RealTimeClock {
+        self.device.lock().clone()
     }
 
     fn drive(&self) {

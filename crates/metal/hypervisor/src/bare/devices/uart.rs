@@ -45,14 +45,15 @@ impl Uart {
         self.log.lock().begin();
     }
 
-    /// Resets it, as at power-on. Its line goes to the controller of a run, or, when the run ends, to none.
-    pub(crate) fn reset(&self, line: Option<Arc<Controller>>) {
+    /// Has it be `device`. Its line goes to the controller of a run, or, when the run ends, to none. Returns what it was.
+    pub(crate) fn reset(&self, line: Option<Arc<Controller>>, device: SerialPort) -> SerialPort {
         if line.is_some() {
             self.begin();
         }
-        *self.device.lock() = SerialPort::new();
+        let was = core::mem::replace(&mut *self.device.lock(), device);
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);
+        was
     }
 
     /// Shows what the guest prints, or not.

@@ -124,6 +124,25 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         }
     }
 
+    /// The same of a device that is there, and whose driver may have notified it.
+    pub(super) fn made(
+        world: &Arc<World>,
+        device: Mmio<D>,
+        make: fn(S) -> Mmio<D>,
+        line: &Arc<Controller>,
+        interrupt: u32,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        Self {
+            world: Arc::clone(world),
+            device: Lock::new(Late::made_already(device, make)),
+            line: Arc::clone(line),
+            interrupt,
+            is_notified: AtomicBool::new(true),
+            bell: Arc::clone(bell),
+        }
+    }
+
     /// Does something with the device, under its lock.
     pub(crate) fn with<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> T {
         then(self.device.lock(&*self.world).get())

@@ -85,6 +85,12 @@ pub(crate) fn stat(machine: &Machine) {
             machine.plan.disk >> 10
         );
     }
+    if let Some(nanoseconds) = machine.counts.until_entered() {
+        say!(
+            "{}: went on as its frozen VM was {nanoseconds} ns after the command",
+            machine.plan.name
+        );
+    }
     machine.say_frames();
     for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
         say!("{}: {count} exits: {reason}", machine.plan.name);

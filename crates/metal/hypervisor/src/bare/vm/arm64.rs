@@ -5,6 +5,7 @@ mod chipset;
 mod format;
 mod load;
 mod seat;
+mod state;
 
 pub(crate) use board::{Processor, Stop, answer, processor, stop};
 pub(crate) use chipset::Chipset;
@@ -12,4 +13,6 @@ pub(crate) use format::{IPA_BITS, vmid_bits, with_format};
 pub(crate) use load::load;
 pub(crate) use mayfly_arm64::guest::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
+pub(crate) use mayfly_hypervisor::arm64::state::Start;
 pub(crate) use seat::Seat;
+pub(crate) use state::{NotKept, NotResumed, Resumed, Stopped, resume, save};

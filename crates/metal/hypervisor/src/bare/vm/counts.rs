@@ -1,19 +1,42 @@
-//! How often a VM left its guest, and for what reason.
+//! How often a VM left its guest, and for what reason; and how soon a fork went on.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::arch::Reason;
+use crate::bare::processor::timer;
 
 /// The counts of a VM since it was created.
 #[derive(Default)]
 pub(crate) struct Counts {
     exits: [AtomicU64; Reason::ALL.len()],
+    /// When the user asked for it last, in ticks.
+    asked: AtomicU64,
+    /// Ticks from then until a fork first entered its guest; 0 before.
+    until_entered: AtomicU64,
 }
 
 impl Counts {
     /// Counts an exit.
     pub(crate) fn count(&self, reason: Reason) {
         self.exits[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The user asks for it to run.
+    pub(crate) fn ask(&self) {
+        self.asked.store(timer::ticks(), Ordering::Relaxed);
+        self.until_entered.store(0, Ordering::Relaxed);
+    }
+
+    /// A vCPU of a fork is about to go on: the first that does is counted.
+    pub(super) fn enters(&self) {
+        let ticks = (timer::ticks() - self.asked.load(Ordering::Relaxed)).max(1);
+        let _ = self.until_entered.compare_exchange(0, ticks, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How long it took from the user's command until a vCPU of it, which is a fork, went on: nanoseconds.
+    pub(crate) fn until_entered(&self) -> Option<u64> {
+        let ticks = self.until_entered.load(Ordering::Relaxed);
+        (ticks != 0).then(|| ticks * 1_000_000_000 / timer::frequency())
     }
 
     /// The exits, by the name of the reason.

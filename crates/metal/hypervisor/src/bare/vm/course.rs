@@ -1,23 +1,110 @@
 //! The course of a run: what is made for it, and what is freed when it ends.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
-use mayfly_vm::{Bus, Device, Vm};
+use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::load;
+use super::arch::{NotKept, NotResumed, Start, Stopped, load, save};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
 use super::run::{End, Run};
+use super::template::Template;
 use super::vcpu;
-use crate::bare::devices::arch::{MEMORY, UART, UART_BYTES};
+use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
+use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
-use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::Worlds;
+use crate::bare::world::memory::{GuestMemory, Hears};
+
+/// The VM of a memory that begins as an image.
+struct Hearing<F: TableFormat>(Vm<Kinds<F>>);
+
+impl<F: TableFormat> Hears for Hearing<F> {
+    unsafe fn replace(
+        &self,
+        page: Hva,
+        change: &PageChange,
+        copy: &mut dyn FnMut(),
+        found: &mut dyn FnMut(),
+    ) {
+        let takes_nothing = Change {
+            reason: Reason::CopyOnWrite,
+            old: Protection::ReadOnly,
+            new: Protection::ReadOnly,
+        };
+        let announced = self.0.invalidate_start(page, PAGE_SIZE, takes_nothing);
+        copy();
+        // SAFETY: as the caller promises.
+        unsafe { self.0.change_pte(&announced, page, change) };
+        found();
+    }
+}
+
+/// What a run begins with.
+struct Begun {
+    run: Arc<Run>,
+    memory: Arc<GuestMemory>,
+    /// The vCPUs that are turned on.
+    first: Vec<(usize, Start)>,
+    /// What its vCPUs go on as, by number, if it is a fork.
+    vcpus: Vec<Option<Box<Stopped>>>,
+    console: SerialPort,
+}
+
+/// Loads what a VM begins with, or has it begin as its frozen VM was.
+fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
+    let Machine { plan, uart, counts, .. } = machine;
+    let no_memory = |_: OutOfMemory| "there is no memory for a VM";
+    if let Some(template) = machine.origin() {
+        let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
+        threads::preemption_point();
+        let resumed = Run::try_resume(worlds, plan, uart, counts, machine.disk(), template);
+        let (run, vcpus, console) = resumed.map_err(|why| match why {
+            NotResumed::OutOfMemory => no_memory(OutOfMemory),
+            NotResumed::Bytes(error) => {
+                say!("mayfly: {}: {error}", plan.name);
+                "it cannot go on as its frozen VM was"
+            }
+        })?;
+        let start = |(number, vcpu): (usize, &Stopped)| vcpu.start.map(|start| (number, start));
+        let first = vcpus.iter().enumerate().filter_map(start).collect();
+        let vcpus = vcpus.into_iter().map(|vcpu| Some(Box::new(vcpu))).collect();
+        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
+    }
+    let (entry, context) = load(machine, &memory)?;
+    let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
+    let first = vec![(0, Start { entry, context })];
+    let console = SerialPort::new();
+    Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, vcpus: Vec::new(), console })
+}
+
+/// What a run leaves whose threads have ended, with the memory of its guest and its console.
+fn keep(
+    machine: &Machine,
+    run: &Run,
+    memory: Arc<GuestMemory>,
+    console: &SerialPort,
+) -> Result<Template, NotKept> {
+    let stopped = core::mem::take(&mut *run.stopped.lock());
+    let mut vcpus = Vec::new();
+    vcpus.try_reserve_exact(stopped.len()).map_err(|_| NotKept::OutOfMemory)?;
+    for vcpu in stopped {
+        vcpus.push(vcpu.ok_or(NotKept::NotStopped)?);
+    }
+    let state = save(&machine.plan, &run.chipset, &run.devices, console, &vcpus)?;
+    let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
+    Ok(Template { memory, disk: machine.disk_memory(), state, caches })
+}
 
 impl<F: TableFormat> Host<F> {
     fn make(
@@ -64,15 +151,14 @@ impl<F: TableFormat> Host<F> {
         let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
         let is_whole = machine.plan.reserved() == machine.plan.memory;
-        let memory = Arc::new(if is_whole { memory } else { memory.by_frames() });
-        let (entry, tree) = load(machine, &memory)?;
-        let run =
-            Run::try_new(&worlds, &machine.plan, &machine.uart, &machine.counts, machine.disk());
-        let run = Arc::new(run.map_err(no_memory)?);
+        let memory = if is_whole { memory } else { memory.by_frames() };
+        let Begun { run, memory, first, mut vcpus, console } = begin(machine, &worlds, memory)?;
         threads::preemption_point();
         let vm = self.make(machine, &run, &memory)?;
+        memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         threads::preemption_point();
-        machine.uart.reset(Some(Arc::clone(&run.chipset.controller)));
+        let controller = Arc::clone(&run.chipset.controller);
+        machine.uart.reset(Some(controller), console);
         machine.has_begun(&run, &memory);
         run.alive.fetch_add(1, Ordering::Relaxed);
         let (its, its_memory) = (Arc::clone(&run), Arc::clone(&memory));
@@ -92,8 +178,9 @@ impl<F: TableFormat> Host<F> {
             run.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
                 let its = Arc::clone(&run);
+                let before = vcpus.get_mut(number as usize).and_then(Option::take);
                 let work = move || {
-                    vcpu::main(&its, vcpu);
+                    vcpu::main(&its, vcpu, before);
                     its.gone();
                 };
                 threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
@@ -104,7 +191,9 @@ impl<F: TableFormat> Host<F> {
             }
             threads::preemption_point();
         }
-        run.turn_on(0, entry, tree);
+        for (vcpu, Start { entry, context }) in first {
+            run.turn_on(vcpu, entry, context);
+        }
         loop {
             let alive = run.alive.load(Ordering::Acquire);
             if alive == 0 {
@@ -112,13 +201,25 @@ impl<F: TableFormat> Host<F> {
             }
             self.world.wait(&run.alive, alive);
         }
-        machine.uart.reset(None);
+        memory.heard_by(None);
+        let end = run.ending().unwrap_or(End::Failed);
+        if end == End::Frozen {
+            // Nothing runs any more. What was written past the caches is in memory when this is over, and no entry is left.
+            drop(vm.invalidate_start(Hva::new(0), machine.plan.memory, Reason::Unmap));
+        }
+        let console = machine.uart.reset(None, SerialPort::new());
         machine.has_ended();
         threads::preemption_point();
         let ended = vm.clone();
         vm.destroy();
         threads::preemption_point();
         ended.wait_reclaimed();
-        Ok(run.ending().unwrap_or(End::Failed))
+        if end == End::Frozen {
+            machine.freeze(keep(machine, &run, memory, &console).map_err(|why| match why {
+                NotKept::OutOfMemory => "there is no memory for what it was",
+                NotKept::NotStopped => "a part of it is not at rest",
+            })?);
+        }
+        Ok(end)
     }
 }

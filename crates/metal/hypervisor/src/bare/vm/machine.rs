@@ -9,6 +9,7 @@ use mayfly_hypervisor::plan::Plan;
 
 use super::counts::Counts;
 use super::run::{End, Run};
+use super::template::Template;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::heap;
@@ -26,6 +27,10 @@ pub(crate) struct Machine {
     pub(crate) account: Arc<Account>,
     /// What its disk keeps from one run to the next, once it has run.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
+    /// What it begins as, if it is a fork.
+    origin: Option<Arc<Template>>,
+    /// What others begin as, once it was frozen.
+    template: SpinLock<Option<Arc<Template>>>,
     /// What it runs in, from its start to its end.
     worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
@@ -41,20 +46,31 @@ enum Present {
 }
 
 impl Machine {
-    /// A VM that does not run.
+    /// A VM that does not run. It begins as `origin`, or with its kernel.
     ///
     /// # Errors
     ///
     /// When the heap that it needs cannot be guaranteed.
-    pub(crate) fn try_new(plan: Plan) -> Result<Self, String> {
+    pub(crate) fn try_new(plan: Plan, origin: Option<Arc<Template>>) -> Result<Self, String> {
         heap::guarantee(Needs::created(&plan) as usize).map_err(|left| {
             format!("there is too little heap for a VM: {} KiB are left", left >> 10)
         })?;
         let uart = Arc::new(Uart::new(&plan.name));
-        let (disk, worlds) = (SpinLock::new(None), SpinLock::new(None));
+        let (disk, template, worlds) =
+            (SpinLock::new(None), SpinLock::new(None), SpinLock::new(None));
         let present = SpinLock::new(Present::Stopped);
         let account = Account::new(&plan.name, plan.weight, plan.cap);
-        Ok(Self { plan, uart, counts: Arc::default(), account, disk, worlds, present })
+        Ok(Self {
+            plan,
+            uart,
+            counts: Arc::default(),
+            account,
+            disk,
+            origin,
+            template,
+            worlds,
+            present,
+        })
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its
@@ -72,7 +88,10 @@ impl Machine {
         if self.plan.disk != 0 && !has_disk {
             let its = Share::admit(name, &self.account, needs.disk, needs.disk_heap)?;
             let memory = GuestMemory::try_new(World::of(&its), self.plan.disk);
-            let memory = memory.map_err(|error| error.to_string())?;
+            let mut memory = memory.map_err(|error| error.to_string())?;
+            if let Some(image) = self.origin.as_ref().and_then(|origin| origin.disk.clone()) {
+                memory = memory.over(image);
+            }
             *self.disk.lock() = Some(Arc::new(memory));
         }
         *self.worlds.lock() = Some(Worlds { run: World::of(&run), memory: World::of(&memory) });
@@ -91,6 +110,39 @@ impl Machine {
     /// What it runs in.
     pub(crate) fn worlds(&self) -> Option<Worlds> {
         self.worlds.lock().clone()
+    }
+
+    /// Whether it begins as a frozen VM.
+    pub(crate) fn is_fork(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// What it begins as, if it is a fork.
+    pub(super) fn origin(&self) -> Option<&Arc<Template>> {
+        self.origin.as_ref()
+    }
+
+    /// What others begin as, if it was frozen.
+    pub(crate) fn template(&self) -> Option<Arc<Template>> {
+        self.template.lock().clone()
+    }
+
+    /// Whether others can begin as it is: it does not itself begin as a fork of a fork, and so on.
+    pub(crate) fn can_freeze(&self) -> bool {
+        match &*self.present.lock() {
+            Present::Running(_, memory) => memory.can_be_image(),
+            _ => true,
+        }
+    }
+
+    /// It was frozen, and runs no more.
+    pub(super) fn freeze(&self, template: Template) {
+        *self.template.lock() = Some(Arc::new(template));
+    }
+
+    /// What its disk keeps, if it has one.
+    pub(super) fn disk_memory(&self) -> Option<Arc<GuestMemory>> {
+        self.disk.lock().clone()
     }
 
     /// Its disk, if it is to have one.
@@ -159,9 +211,15 @@ impl Machine {
         !matches!(*self.present.lock(), Present::Stopped)
     }
 
+    /// Whether a run of it is under way.
+    pub(crate) fn is_in_run(&self) -> bool {
+        matches!(*self.present.lock(), Present::Running(..))
+    }
+
     /// Its state, in a word.
     pub(crate) fn state(&self) -> &'static str {
         match *self.present.lock() {
+            Present::Stopped if self.template.lock().is_some() => "frozen",
             Present::Stopped => "stopped",
             Present::Starting(_) => "starting",
             Present::Running(..) => "running",
@@ -186,11 +244,11 @@ impl Machine {
         run.devices.say_frames(&self.plan.name);
     }
 
-    /// How many frames it was given.
+    /// How many frames it was given, or has as an image.
     pub(crate) fn frames(&self) -> u64 {
         match &*self.present.lock() {
             Present::Running(_, memory) => memory.frames(),
-            _ => 0,
+            _ => self.template().map_or(0, |template| template.memory.frames()),
         }
     }
 }

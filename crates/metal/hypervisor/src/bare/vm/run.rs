@@ -9,11 +9,14 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::Chipset;
+use super::arch::{Chipset, NotResumed, Resumed, Stopped, resume};
 use super::counts::Counts;
+use super::template::Template;
 use crate::bare::devices::Devices;
+use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
+use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::share::Ends;
@@ -33,11 +36,13 @@ pub(crate) enum End {
     OutOfMemory,
     /// It could not begin.
     Failed,
+    /// The user has frozen it: others begin as it is.
+    Frozen,
 }
 
 impl End {
     fn of(number: u32) -> Option<Self> {
-        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed]
+        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed, Self::Frozen]
             .into_iter()
             .find(|end| *end as u32 == number)
     }
@@ -45,7 +50,7 @@ impl End {
 
 /// A vCPU that is off, or is to begin.
 pub(crate) struct Power {
-    /// [`OFF`], or [`STARTS`].
+    /// [`OFF`], [`STARTS`], or [`ENDS`].
     pub(crate) word: AtomicU32,
     pub(crate) entry: AtomicU64,
     pub(crate) context: AtomicU64,
@@ -53,6 +58,8 @@ pub(crate) struct Power {
 
 pub(crate) const OFF: u32 = 0;
 pub(crate) const STARTS: u32 = 1;
+/// It is off, and the run ends.
+pub(crate) const ENDS: u32 = 2;
 
 /// What the vCPUs of a VM share while it runs.
 pub(crate) struct Run {
@@ -66,6 +73,8 @@ pub(crate) struct Run {
     pub(crate) counts: Arc<Counts>,
     pub(crate) devices: Devices,
     pub(crate) memory: u64,
+    /// What its vCPUs leave of themselves when it is frozen, by number.
+    pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
     /// How many threads it has: those of its vCPUs, and the one of its devices.
@@ -82,6 +91,7 @@ impl core::fmt::Display for End {
                 "was ended: it was the furthest above its guarantee when memory ended"
             }
             Self::Failed => "was ended: it cannot continue",
+            Self::Frozen => "is frozen",
         })
     }
 }
@@ -97,6 +107,7 @@ impl Ends for Run {
 }
 
 impl Run {
+    /// One that begins with its kernel.
     pub(crate) fn try_new(
         worlds: &Worlds,
         plan: &Plan,
@@ -109,6 +120,39 @@ impl Run {
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
         threads::preemption_point();
+        Self::of(worlds, plan, uart, counts, places, chipset, devices)
+    }
+
+    /// One that goes on as `template` was, and what its vCPUs and its console go on as.
+    pub(super) fn try_resume(
+        worlds: &Worlds,
+        plan: &Plan,
+        uart: &Arc<Uart>,
+        counts: &Arc<Counts>,
+        disk: Option<Frames>,
+        template: &Template,
+    ) -> Result<(Self, Vec<Stopped>, SerialPort), NotResumed> {
+        let places = Arc::new(Places::try_new(plan.vcpus)?);
+        let Template { state, caches, .. } = template;
+        let resumed = resume(plan, state, caches, &places, &worlds.run, disk)?;
+        threads::preemption_point();
+        let Resumed { chipset, devices, console, vcpus } = resumed;
+        let run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        Ok((run, vcpus, console))
+    }
+
+    fn of(
+        worlds: &Worlds,
+        plan: &Plan,
+        uart: &Arc<Uart>,
+        counts: &Arc<Counts>,
+        places: Arc<Places>,
+        chipset: Chipset,
+        devices: Devices,
+    ) -> Result<Self, OutOfMemory> {
+        let mut stopped = Vec::new();
+        stopped.try_reserve_exact(plan.vcpus as usize).map_err(|_| OutOfMemory)?;
+        stopped.resize_with(plan.vcpus as usize, || None);
         let power = || Power {
             word: AtomicU32::new(OFF),
             entry: AtomicU64::new(0),
@@ -124,6 +168,7 @@ impl Run {
             counts: Arc::clone(counts),
             devices,
             memory: plan.memory,
+            stopped: SpinLock::new(stopped),
             ending: AtomicU32::new(0),
             alive: AtomicU32::new(0),
         })
@@ -146,9 +191,13 @@ impl Run {
     }
 
     /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
-    /// run would come, which the user does not want. Returns whether it is to be [told](Run::tell).
+    /// run would come, which the user does not want, and of [`End::Frozen`]. Returns whether it is to be
+    /// [told](Run::tell).
     pub(crate) fn mark(&self, end: End) -> bool {
-        let gives_way = |now| now == 0 || now == End::Reset as u32 && end == End::Killed;
+        let gives_way = |now| {
+            let is_left = [End::Reset, End::Frozen].map(|end| end as u32).contains(&now);
+            now == 0 || is_left && end == End::Killed
+        };
         let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
             gives_way(now).then_some(end as u32)
         });
@@ -159,8 +208,8 @@ impl Run {
     pub(crate) fn tell(&self) {
         for (vcpu, power) in self.power.iter().enumerate() {
             self.places.end(vcpu);
-            // The vCPU that sleeps for it sees that the run ends.
-            power.word.store(STARTS, Ordering::Release);
+            // The vCPU that sleeps for it sees that the run ends. One that is about to start is kept as that.
+            let _ = power.word.compare_exchange(OFF, ENDS, Ordering::AcqRel, Ordering::Relaxed);
             self.world.wake(&power.word);
             threads::interrupts::look();
         }

@@ -1,20 +1,25 @@
 //! The thread of a vCPU.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
-use super::arch::{Processor, Seat, Stop, answer, processor, stop};
+use super::arch::{Processor, Seat, Start, Stop, Stopped, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
-use super::run::{End, OFF, Run};
+use super::run::{End, OFF, Run, STARTS};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
 
-/// What the thread of a vCPU does.
-pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
+/// What the thread of a vCPU does. The vCPU is off, or goes on as another one was.
+pub(super) fn main<F: TableFormat>(
+    run: &Arc<Run>,
+    mut vcpu: Vcpu<Kinds<F>>,
+    begins_as: Option<Box<Stopped>>,
+) {
     let number = vcpu.id() as usize;
     let Some(seat) = Seat::try_new(run, number) else { return };
     run.places.take(number, vcpu.kicker());
@@ -23,31 +28,70 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
 
     let mut cpu = processor(run, &seat, number);
     let mut has_run = false;
+    let mut is_on = false;
+    if let Some(before) = begins_as.filter(|before| before.is_on) {
+        let Stopped { registers, interface, caches, .. } = *before;
+        cpu.go_on(&registers);
+        seat.resume(interface);
+        match vcpu.start_with_caches(caches) {
+            Ok(()) => {
+                run.counts.enters();
+                (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
+            }
+            Err(error) => {
+                say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
+                run.end(End::Failed);
+            }
+        }
+    }
     while run.ending().is_none() {
         let power = &run.power[number];
         if power.word.load(Ordering::Acquire) == OFF {
             run.world.wait(&power.word, OFF);
             continue;
         }
-        power.word.store(OFF, Ordering::Relaxed);
         if run.ending().is_some() {
             break;
         }
+        power.word.store(OFF, Ordering::Relaxed);
         if core::mem::replace(&mut has_run, true) {
             vcpu.reset_caches();
             seat.reset();
         }
         cpu.start(power.entry.load(Ordering::Relaxed), power.context.load(Ordering::Relaxed));
         run.chipset.started(number);
-        serve(run, &mut vcpu, &mut cpu, &seat);
+        is_on = serve(run, &mut vcpu, &mut cpu, &seat);
     }
 
     seat.put();
+    if run.ending() == Some(End::Frozen) {
+        let stopped = stop_at(run, number, is_on, &vcpu, &cpu, &seat);
+        run.stopped.lock()[number] = stopped;
+    }
     // SAFETY: nothing is left to be put.
     unsafe { threads::on_leave(None) };
     run.places.leave(number);
     // Before the vCPU is freed.
     threads::preemption_point();
+}
+
+/// What a vCPU is that has left its guest for good, and whose registers are put.
+fn stop_at<F: TableFormat>(
+    run: &Run,
+    number: usize,
+    is_on: bool,
+    vcpu: &Vcpu<Kinds<F>>,
+    cpu: &Processor<'_, F>,
+    seat: &Seat,
+) -> Option<Stopped> {
+    let power = &run.power[number];
+    let is_starting = !is_on && power.word.load(Ordering::Acquire) == STARTS;
+    let start = is_starting.then(|| Start {
+        entry: power.entry.load(Ordering::Relaxed),
+        context: power.context.load(Ordering::Relaxed),
+    });
+    let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
+    Some(Stopped { is_on, start, interface, registers: cpu.at_rest()?, caches })
 }
 
 /// Saves the registers of a vCPU that are in the processor.
@@ -60,13 +104,14 @@ pub(crate) unsafe fn put(seat: *mut ()) {
     unsafe { &*seat.cast::<Seat>() }.put();
 }
 
-/// Runs a vCPU until it is off, or the run ends.
+/// Runs a vCPU until it is off, or the run ends. Returns whether it has been ended between two instructions of its guest, so
+/// that another vCPU can go on as it is.
 fn serve<F: TableFormat>(
     run: &Run,
     vcpu: &mut Vcpu<Kinds<F>>,
     cpu: &mut Processor<'_, F>,
     seat: &Seat,
-) {
+) -> bool {
     loop {
         match vcpu.run(cpu) {
             Exit::Custom(number) => match stop(number) {
@@ -74,10 +119,16 @@ fn serve<F: TableFormat>(
                 Some(Stop::Off) => {
                     seat.put();
                     run.chipset.stopped(vcpu.id() as usize);
-                    return;
+                    return false;
                 }
-                Some(Stop::SystemOff) => return run.end(End::Off),
-                Some(Stop::SystemReset) => return run.end(End::Reset),
+                Some(Stop::SystemOff) => {
+                    run.end(End::Off);
+                    return false;
+                }
+                Some(Stop::SystemReset) => {
+                    run.end(End::Reset);
+                    return false;
+                }
                 None => {}
             },
             Exit::Mmio(access) => {
@@ -89,7 +140,9 @@ fn serve<F: TableFormat>(
             Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
                 if !run.memory_world.wait_for_frame() {
-                    return run.end(End::OutOfMemory);
+                    run.end(End::OutOfMemory);
+                    // The access is made again, by a vCPU that goes on as this one.
+                    return run.ending() == Some(End::Frozen);
                 }
             }
             // Tables that are out of use are still to be freed: then there is room for those that are in use.
@@ -101,9 +154,10 @@ fn serve<F: TableFormat>(
             Exit::Failed(access, error) => {
                 let (name, vcpu, gpa) = (run.uart.name(), vcpu.id(), access.gpa);
                 say!("mayfly: {name}: vCPU {vcpu} failed at {gpa}: {error}");
-                return run.end(End::Failed);
+                run.end(End::Failed);
+                return false;
             }
-            Exit::Kicked if run.ending().is_some() => return,
+            Exit::Kicked if run.ending().is_some() => return true,
             // The vCPU was to look at its interrupts. It may be asked so often that it enters no guest, where interrupts of
             // others are served.
             Exit::Kicked => threads::preemption_point(),

@@ -4,6 +4,8 @@
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use mayfly_vm::platform::address::PAGE_SIZE;
+
 const WORD: usize = size_of::<u64>();
 
 /// How many of `length` bytes from `at` on are before the first whole word.
@@ -61,6 +63,21 @@ pub(crate) unsafe fn write(at: u64, from: &[u8]) {
             (*to.add(number)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
         write_bytes(end, tail);
+    }
+}
+
+/// Copies the page at `from` to the page at `to`.
+///
+/// # Safety
+///
+/// As for [`read`] and [`write()`], of the whole pages.
+pub(crate) unsafe fn page(from: u64, to: u64) {
+    let from = with_exposed_provenance::<AtomicU64>(from as usize);
+    let to = with_exposed_provenance::<AtomicU64>(to as usize);
+    for word in 0..PAGE_SIZE as usize / WORD {
+        // SAFETY: the caller's promise; pages are aligned.
+        let (from, to) = unsafe { (&*from.add(word), &*to.add(word)) };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

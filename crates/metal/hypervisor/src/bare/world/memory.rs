@@ -4,6 +4,7 @@
 //! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word.
 //! The word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames
 //! stay until the memory is dropped. It is dropped when no vCPU can reach it and no TLB holds a translation to it.
+//! Memory may begin as an [`image`] that it shares with others.
 //!
 //! A word, and a page's entry in a table, is written once, under the lock, after its frames are zeroed. The write is a
 //! release. It pairs with the acquire of the caller that reads the word.
@@ -24,7 +25,12 @@ use mayfly_vm::{HostFault, HostMemory, Resolved};
 use super::copy;
 use super::platform::World;
 use crate::bare::processor::frames::free;
+use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
+
+mod image;
+
+pub(crate) use image::Hears;
 
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
@@ -50,6 +56,10 @@ pub(crate) struct GuestMemory {
     frames: AtomicU64,
     /// It gets no blocks.
     by_frames: bool,
+    /// What its pages are that have no frame yet.
+    image: Option<Arc<Self>>,
+    /// Its VM, which hears where a page gets a frame in the place of the image's.
+    hears: SpinLock<Option<Arc<dyn Hears>>>,
 }
 
 impl GuestMemory {
@@ -62,8 +72,8 @@ impl GuestMemory {
             words.resize_with(count.min(words.len() + WORDS_AT_ONCE), || AtomicU64::new(0));
             threads::preemption_point();
         }
-        let (giving, frames) = (Lock::new(()), AtomicU64::new(0));
-        Ok(Self { world, words, giving, frames, by_frames: false })
+        let (giving, frames, hears) = (Lock::new(()), AtomicU64::new(0), SpinLock::new(None));
+        Ok(Self { world, words, giving, frames, by_frames: false, image: None, hears })
     }
 
     /// The same, which gets a frame for each page alone: what is touched is then all that is given.
@@ -77,7 +87,7 @@ impl GuestMemory {
         &self.world
     }
 
-    /// Frames that it has.
+    /// Frames that it has, without the image's.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
@@ -175,8 +185,10 @@ impl GuestMemory {
 
     fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
-        let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES);
-        Ok(found.map(|found| Self::page_in(found, address)))
+        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            Some(found) => Ok(Some(Self::page_in(found, address))),
+            None => Ok(self.image_page(address)?.map(|(page, _)| page)),
+        }
     }
 
     fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
@@ -198,8 +210,9 @@ impl GuestMemory {
     /// The frame of a page; given if there is none and one is to be had at once: a single frame, which is zeroed soon, and
     /// unless another caller is giving frames.
     fn page_now(&self, address: u64) -> Result<Pfn, HostFault> {
-        if let Some(page) = self.page_if_given(address)? {
-            return Ok(page);
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            return Ok(Self::page_in(found, address));
         }
         let giving = self.giving.try_lock(&*self.world).ok_or(HostFault::OutOfMemory)?;
         let found = self.give(address, true);
@@ -225,20 +238,21 @@ impl GuestMemory {
         if let Some(found) = Self::look(word, page) {
             return Ok(found);
         }
-        if word.load(Ordering::Relaxed) == 0 {
-            let block = if by_frames { None } else { self.world.frames(BLOCK_ORDER) };
+        if let Some((old, _)) = self.image_page(address)? {
+            return self.copy_page(address, old);
+        }
+        if word.load(Ordering::Relaxed) == 0 && !by_frames && !self.image_has(address) {
+            let block = self.world.frames(BLOCK_ORDER);
             if let Some(block) = block {
                 self.frames.fetch_add(PAGES, Ordering::Relaxed);
                 word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
                 return Ok((block, Level::MIB2));
             }
-            let table = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
-            self.frames.fetch_add(1, Ordering::Relaxed);
-            word.store(table.get() << PAGE_SHIFT | TABLE, Ordering::Release);
         }
+        let table = self.table(address)?;
         let frame = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
         self.frames.fetch_add(1, Ordering::Relaxed);
-        entry(word.load(Ordering::Relaxed), page).store(frame.get(), Ordering::Release);
+        entry(table, page).store(frame.get(), Ordering::Release);
         Ok((frame, Level::PAGE))
     }
 
@@ -263,12 +277,19 @@ fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
 }
 
 // SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when
-// the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
+// the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them. Those of the image are to be read
+// only, and stay as long as this memory has the image.
 unsafe impl HostMemory<Hva> for GuestMemory {
-    fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
+    fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
+        let address = backing.get();
+        if !wanted.contains(Permissions::WRITE)
+            && let Some((page, level)) = self.image_page_alone(address)?
+        {
+            return Ok(Resolved::memory(page, level, false));
+        }
         // Waits for no memory: the core's caller does, when it is out of the core.
-        let found = self.find(backing.get())?;
-        Ok(Resolved::memory(Self::page_in(found, backing.get()), found.1, true))
+        let found = self.find(address)?;
+        Ok(Resolved::memory(Self::page_in(found, address), found.1, true))
     }
 
     fn linear_map(&self) -> *const AtomicU64 {

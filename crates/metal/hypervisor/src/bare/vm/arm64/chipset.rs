@@ -24,6 +24,24 @@ pub(crate) struct Chipset {
 impl Chipset {
     /// That of `vcpus` vCPUs, of which the first is on.
     pub(crate) fn try_new(vcpus: usize, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+        let cores = (0..vcpus).map(|vcpu| match vcpu {
+            0 => Core::on(affinity(vcpu)),
+            _ => Core::off(affinity(vcpu)),
+        });
+        let psci = Psci::new(cores.collect());
+        Ok(Self::resumed(Self::controller(vcpus, places)?, psci, timer::ticks()))
+    }
+
+    /// That of a VM that goes on as another one was, with what was loaded of it.
+    pub(super) fn resumed(gic: Controller, psci: Psci<Vec<Core>>, timer_offset: u64) -> Self {
+        Self { controller: Arc::new(gic), psci, timer_offset }
+    }
+
+    /// The interrupt controller of `vcpus` vCPUs, as after a reset.
+    pub(super) fn controller(
+        vcpus: usize,
+        places: &Arc<Places>,
+    ) -> Result<Controller, OutOfMemory> {
         let config = Config {
             vcpus,
             spis: SHARED_INTERRUPTS as usize,
@@ -33,13 +51,7 @@ impl Chipset {
                 (timer::PHYSICAL_TIMER, timer::PHYSICAL_TIMER),
             ],
         };
-        let vgic = Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
-        let cores = (0..vcpus).map(|vcpu| match vcpu {
-            0 => Core::on(affinity(vcpu)),
-            _ => Core::off(affinity(vcpu)),
-        });
-        let psci = Psci::new(cores.collect());
-        Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks() })
+        Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)
     }
 
     /// A vCPU begins: it may not have been asked for, as the first.

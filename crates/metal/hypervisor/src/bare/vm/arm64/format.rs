@@ -11,7 +11,7 @@ use crate::bare::world::arm64::MACHINE;
 /// Bits of a guest's physical addresses.
 pub(crate) const IPA_BITS: u32 = 40;
 /// `ID_AA64MMFR0_EL1.PARange` of as many.
-const PA_RANGE: u64 = 2;
+pub(super) const PA_RANGE: u64 = 2;
 
 impl<const FWB: bool> TableFormat for Arm<IPA_BITS, FWB> {
     fn confinement() -> Confinement<Self> {

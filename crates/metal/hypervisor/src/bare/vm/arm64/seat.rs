@@ -205,7 +205,7 @@ impl Seat {
     /// After [`Seat::put`].
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let now = timer::ticks();
-        let due = [self.resident.virtual_timer_due(), self.resident.physical_timer_due()];
+        let due = [self.resident.virtual_timer_due(now), self.resident.physical_timer_due(now)];
         let mut next = None;
         for ((bit, number), due) in TIMERS.into_iter().zip(due) {
             match due {
@@ -220,6 +220,21 @@ impl Seat {
             }
         }
         next
+    }
+
+    /// Gives away the vCPU's side of the GIC: the vCPU runs no more. After [`Seat::put`].
+    pub(crate) fn take_interface(&self) -> Option<CpuInterface> {
+        let reset = self.vgic.cpu_interface(self.vcpu)?;
+        Some(core::mem::replace(self.interface(), reset))
+    }
+
+    /// Has the vCPU's side of the GIC be as another one's was, before the vCPU first runs. Its other registers are loaded
+    /// already.
+    pub(crate) fn resume(&self, interface: CpuInterface) {
+        *self.interface() = interface;
+        let (physical_timer, counters) = self.resident.uses();
+        let physical_timer = if physical_timer { USES_PHYSICAL } else { 0 };
+        self.held.set(physical_timer | if counters { COUNTERS } else { 0 });
     }
 
     /// Resets it.

@@ -2,9 +2,12 @@
 //! not brought out when they are told to. No interrupt is ever in two list registers, nothing goes on for ever, and when
 //! the guest comes to its senses, everything that is due arrives and ends.
 
-#[path = "common/hardware.rs"]
+#[path = "../common/hardware.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod hardware;
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
 
 use hardware::{Cpu, intid};
 use mayfly_vgic::{Config, CpuInterface, Frame, Read, SgiRegister, Vgic};

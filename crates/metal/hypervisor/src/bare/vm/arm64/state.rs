@@ -1,0 +1,189 @@
+//! The machine of a frozen VM as bytes ([`state`]), and machines that go on as it was.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use mayfly_arm64::saved::offset;
+use mayfly_arm64::vcpu::AtRest;
+use mayfly_arm64::{resumed, timer};
+use mayfly_devices::psci::Core;
+use mayfly_hypervisor::arm64::state::{Fresh, Parts, Shape, Start, Vcpu};
+use mayfly_hypervisor::plan::Plan;
+use mayfly_state::{Error, SectionWriter, State, Writer};
+use mayfly_vgic::{CpuInterface, affinity};
+use mayfly_vm::GuestCaches;
+use mayfly_vm::platform::memory::OutOfMemory;
+
+use super::chipset::Chipset;
+use super::format::PA_RANGE;
+use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
+use crate::bare::devices::disk::Frames;
+use crate::bare::devices::{Devices, Raw};
+use crate::bare::threads;
+use crate::bare::threads::kick::Places;
+use crate::bare::world::World;
+
+/// A vCPU whose thread has ended, or that a thread is to go on as.
+pub(crate) struct Stopped {
+    /// It has begun and is on.
+    pub(crate) is_on: bool,
+    /// Where it begins, if it was turned on and has not begun.
+    pub(crate) start: Option<Start>,
+    pub(crate) interface: CpuInterface,
+    pub(crate) registers: AtRest,
+    pub(crate) caches: GuestCaches,
+}
+
+impl Vcpu for Stopped {
+    fn start(&self) -> Option<Start> {
+        self.start
+    }
+
+    fn interface(&self) -> &CpuInterface {
+        &self.interface
+    }
+
+    fn save(&self, to: &mut SectionWriter<'_, '_>) -> bool {
+        self.registers.save(to);
+        true
+    }
+}
+
+/// Why a run is not kept.
+#[derive(Debug)]
+pub(crate) enum NotKept {
+    /// There is no memory for what it was.
+    OutOfMemory,
+    /// A vCPU has no thread, or a part of it is not at rest.
+    NotStopped,
+}
+
+impl From<OutOfMemory> for NotKept {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// Bytes of a state that are made room for at first.
+const BYTES: usize = 4096;
+
+fn shape(plan: &Plan) -> Shape {
+    let Plan { memory, vcpus, disk, .. } = *plan;
+    Shape { memory, vcpus, has_disk: disk != 0, has_card: false }
+}
+
+/// The state of a run of `plan` whose threads have ended, with its `vcpus` in the order of their numbers.
+pub(crate) fn save(
+    plan: &Plan,
+    chipset: &Chipset,
+    devices: &Devices,
+    console: &SerialPort,
+    vcpus: &[Stopped],
+) -> Result<Vec<u8>, NotKept> {
+    let mut bytes = Vec::new();
+    let mut room = BYTES;
+    loop {
+        bytes.try_reserve_exact(room).map_err(|_| OutOfMemory)?;
+        bytes.resize(room, 0);
+        let mut writer = Writer::new(&mut bytes);
+        let clock = devices.clock();
+        let saved = devices.with(|entropy, disk| {
+            let parts = Parts {
+                shape: shape(plan),
+                processors: &resumed::machine(PA_RANGE),
+                virtual_count: timer::ticks().wrapping_sub(chipset.timer_offset),
+                gic: &chipset.controller,
+                psci: &chipset.psci,
+                uart: console,
+                clock: &clock,
+                entropy,
+                disk,
+                card: None,
+            };
+            // Interrupts are looked for before each vCPU, which takes some thousand instructions.
+            parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
+        });
+        saved.map_err(|_| NotKept::NotStopped)?;
+        threads::preemption_point();
+        match writer.finish() {
+            Ok(length) => {
+                bytes.truncate(length);
+                return Ok(bytes);
+            }
+            Err(error) if error.needed > room => room = error.needed,
+            Err(_) => return Err(NotKept::OutOfMemory),
+        }
+    }
+}
+
+/// A machine that goes on as a saved one was.
+pub(crate) struct Resumed {
+    pub(crate) chipset: Chipset,
+    pub(crate) devices: Devices,
+    pub(crate) console: SerialPort,
+    /// Its vCPUs, by number.
+    pub(crate) vcpus: Vec<Stopped>,
+}
+
+/// Why no machine goes on as a saved one.
+#[derive(Debug)]
+pub(crate) enum NotResumed {
+    OutOfMemory,
+    /// The bytes are no state of such a machine.
+    Bytes(Error),
+}
+
+impl From<OutOfMemory> for NotResumed {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs.
+pub(crate) fn resume(
+    plan: &Plan,
+    state: &[u8],
+    caches: &[GuestCaches],
+    places: &Arc<Places>,
+    world: &Arc<World>,
+    disk: Option<Frames>,
+) -> Result<Resumed, NotResumed> {
+    let count = plan.vcpus as usize;
+    let mut gic = Chipset::controller(count, places)?;
+    let mut raw = Raw::new(disk);
+    threads::preemption_point();
+    let mut console = SerialPort::new();
+    let mut clock = RealTimeClock::new();
+    let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
+    cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+    cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
+    vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+    let fresh = Fresh::<'_, Kicked, _, _> {
+        shape: shape(plan),
+        processors: &resumed::machine(PA_RANGE),
+        gic: &mut gic,
+        uart: &mut console,
+        clock: &mut clock,
+        entropy: &mut raw.entropy,
+        disk: raw.disk.as_mut(),
+        card: None,
+    };
+    let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
+    let loaded = fresh.load(sections, cores, |number, vcpu| {
+        let caches = caches.get(number as usize).copied().unwrap_or_default();
+        let registers = resumed::at_rest(affinity(number as usize), vcpu.registers)?;
+        let (start, interface) = (vcpu.start, vcpu.interface);
+        vcpus.push(Stopped { is_on: false, start, interface, registers, caches });
+        threads::preemption_point();
+        Ok(())
+    });
+    let loaded = loaded.map_err(NotResumed::Bytes)?;
+    threads::preemption_point();
+    for (number, vcpu) in vcpus.iter_mut().enumerate() {
+        vcpu.is_on = loaded.psci.is_on(number);
+    }
+    let timer_offset = offset(timer::ticks(), loaded.virtual_count);
+    let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
+    let devices = Devices::resumed(world, &chipset.controller, raw, clock);
+    Ok(Resumed { chipset, devices, console, vcpus })
+}

@@ -1,0 +1,142 @@
+//! Memory that begins as an *image*: what the memory of another VM was when that VM was frozen.
+//!
+//! No caller writes to an image any more, so any number of VMs have it at the same time. A page of such a VM is the
+//! image's page, to be read, until it is first written. Then it gets a frame of its own with the same bytes.
+//!
+//! *A copy, as vCPUs see it.* The caller that copies holds `giving`, so that pages are copied one after the other. It
+//! announces the change to the VM, copies the image's page, and has the VM replace the entry of the page, where there
+//! is one: first by the new frame, to be read only, and when no TLB has the old frame any more, with the right to
+//! write. Then the new frame is found by those that resolve the page, and the announcement ends. So no vCPU reads the
+//! image's page after another vCPU has written to the copy. A vCPU that has resolved the page before that, and has not
+//! mapped it, is refused by the announcement and resolves it again.
+//!
+//! The copying vCPU is inside a fault of its own here, which is refused in the same way. No step waits for a reader.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use mayfly_vm::memslot::Hva;
+use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::stage2::Level;
+use mayfly_vm::{HostFault, PageChange, Protection};
+
+use super::super::copy;
+use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE, entry};
+
+/// The most images that lie behind a memory, one behind the other. A page is looked for in each.
+const MOST_LAYERS: usize = 8;
+
+/// The VM of a memory, which hears of pages that get another frame.
+pub(crate) trait Hears: Send + Sync {
+    /// Announces that the page at `page` changes and takes nothing away; calls `copy`; has the page be `change.new`
+    /// from then on; calls `found`; and ends the announcement.
+    ///
+    /// # Safety
+    ///
+    /// As [`Vm::change_pte`](mayfly_vm::Vm::change_pte), once `copy` has been called.
+    unsafe fn replace(
+        &self,
+        page: Hva,
+        change: &PageChange,
+        copy: &mut dyn FnMut(),
+        found: &mut dyn FnMut(),
+    );
+}
+
+impl GuestMemory {
+    /// The same, beginning as `image`, to which no caller writes any more.
+    pub(crate) fn over(mut self, image: Arc<Self>) -> Self {
+        self.image = Some(image);
+        self
+    }
+
+    /// The VM that it is the memory of, from now on until it is taken back. The VM has this memory, which does not own
+    /// the VM: so it is to be taken back when the VM has no vCPUs any more.
+    pub(crate) fn heard_by(&self, vm: Option<Arc<dyn Hears>>) {
+        let before = core::mem::replace(&mut *self.hears.lock(), vm);
+        drop(before);
+    }
+
+    /// The image's page behind `address`, where the memory has no frame of its own.
+    pub(super) fn image_page_alone(&self, address: u64) -> Result<Option<(Pfn, Level)>, HostFault> {
+        if self.image.is_none() {
+            return Ok(None);
+        }
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            Some(_) => Ok(None),
+            None => self.image_page(address),
+        }
+    }
+
+    /// The image's page behind `address`, if it has one.
+    pub(super) fn image_page(&self, address: u64) -> Result<Option<(Pfn, Level)>, HostFault> {
+        let number = (address >> BLOCK_SHIFT) as usize;
+        let own = self.words.get(number).ok_or(HostFault::NotMapped)?;
+        // Where one page of a block has a frame of its own, the others are no block any more.
+        let mut is_parted = own.load(Ordering::Acquire) != 0;
+        for word in self.images().filter_map(|image| image.words.get(number)) {
+            if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+                let level = if is_parted { Level::PAGE } else { found.1 };
+                return Ok(Some((Self::page_in(found, address), level)));
+            }
+            is_parted |= word.load(Ordering::Acquire) != 0;
+        }
+        Ok(None)
+    }
+
+    /// Whether the image has anything in the 2 MiB around `address`.
+    pub(super) fn image_has(&self, address: u64) -> bool {
+        let number = (address >> BLOCK_SHIFT) as usize;
+        let mut words = self.images().filter_map(|image| image.words.get(number));
+        words.any(|word| word.load(Ordering::Acquire) != 0)
+    }
+
+    /// Its image, the image that this began as, and so on: [`MOST_LAYERS`] at most.
+    fn images(&self) -> impl Iterator<Item = &Self> {
+        core::iter::successors(self.image.as_deref(), |image| image.image.as_deref())
+    }
+
+    /// Whether another memory can have this one as its image: it does not have as many as there may be itself.
+    pub(crate) fn can_be_image(&self) -> bool {
+        self.images().count() < MOST_LAYERS
+    }
+
+    /// Gives the page at `address` a frame of its own with the bytes of the image's page. Under the lock.
+    pub(super) fn copy_page(&self, address: u64, old: Pfn) -> Result<(Pfn, Level), HostFault> {
+        let table = self.table(address)?;
+        let new = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let mut copy = || {
+            // SAFETY: both are this memory's and the image's, which last as long as it; nothing uses the new one yet,
+            // and no caller writes to the old one.
+            unsafe { copy::page(old.get() * PAGE_SIZE, new.get() * PAGE_SIZE) };
+        };
+        // Release, as in `give`.
+        let mut found =
+            || entry(table, (address >> PAGE_SHIFT) % PAGES).store(new.get(), Ordering::Release);
+        let hears = self.hears.lock().clone();
+        let Some(vm) = hears else {
+            copy();
+            found();
+            return Ok((new, Level::PAGE));
+        };
+        let protection = Protection::ReadWrite;
+        let change = PageChange { old, new, protection, same_contents: true };
+        let page = Hva::new(address & !(PAGE_SIZE - 1));
+        // SAFETY: the frame is this memory's, and behind this page from now on.
+        unsafe { vm.replace(page, &change, &mut copy, &mut found) };
+        Ok((new, Level::PAGE))
+    }
+
+    /// The word of the table of the 2 MiB around `address`, which is no block; made if there is none. Under the lock.
+    pub(super) fn table(&self, address: u64) -> Result<u64, HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        if word.load(Ordering::Relaxed) == 0 {
+            let table = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
+            self.frames.fetch_add(1, Ordering::Relaxed);
+            word.store(table.get() << PAGE_SHIFT | TABLE, Ordering::Release);
+        }
+        Ok(word.load(Ordering::Relaxed))
+    }
+}
