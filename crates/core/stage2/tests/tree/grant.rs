@@ -1,5 +1,10 @@
 //! Grants that are forgotten: nothing is mapped by one, its frame is in no table, and nobody waits for it.
 
+#![expect(
+    clippy::forget_non_drop,
+    reason = "what is forgotten is to do nothing, also when it gets a drop one day"
+)]
+
 use std::mem::forget;
 use std::ops::RangeInclusive;
 

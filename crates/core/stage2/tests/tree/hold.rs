@@ -139,11 +139,11 @@ fn who_replaces_roots_waits_for_each_of_the_vcpus_that_are_in_their_guests() {
         })
     };
     let is_asked = |vcpu: usize| vcpus[vcpu].asked.load(Ordering::Acquire) > 0;
-    for vcpu in 0..2 {
+    for (vcpu, held) in in_guest.iter_mut().enumerate() {
         soon(|| is_asked(vcpu) || is_finished.load(Ordering::Acquire));
         assert!(is_asked(vcpu), "it is finished while a vCPU is in its guest");
         assert!(!is_finished.load(Ordering::Acquire));
-        in_guest[vcpu] = None;
+        *held = None;
         world.stage2.came_out();
     }
     joined(replacer);
