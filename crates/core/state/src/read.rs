@@ -65,8 +65,8 @@ impl<'a> State<'a> {
         Ok(state)
     }
 
-    /// The state that `bytes` are, which were [opened](Snapshot::open) before and have not changed: it is not checked for
-    /// damage again. Bytes that were never opened may be damaged. They give what [`Snapshot::open`] could give for
+    /// The state that `bytes` are, which were [opened](State::open) before and have not changed: it is not checked for
+    /// damage again. Bytes that were never opened may be damaged. They give what [`State::open`] could give for
     /// others, or sections that end early.
     ///
     /// # Errors

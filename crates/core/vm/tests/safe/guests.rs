@@ -189,8 +189,17 @@ impl Host {
         }
         vcpu.kicker().ask(*bytes as u16);
         let _ = (vcpu.id(), vcpu.requests().any());
-        if *cpu == 3 {
-            vcpu.reset_caches();
+        match *cpu {
+            3 => vcpu.reset_caches(),
+            // As another vCPU of any VM, whose guest may do what it likes with its caches.
+            2 => {
+                let caches = self
+                    .vcpus
+                    .first()
+                    .map_or(vcpu.guest_caches(), |(_, other)| other.guest_caches());
+                returns(|| _ = vcpu.start_with_caches(caches));
+            }
+            _ => {}
         }
         self.vcpus.push((of, vcpu));
     }
