@@ -4,6 +4,9 @@ use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::{BREAKPOINT_CONTROL, CONTROL, Debug, MOST, Pair, WATCHPOINT_CONTROL};
 
+/// The bits of an address, or of a context, that are compared.
+const ADDRESS: u64 = !3;
+
 impl Debug {
     pub(crate) fn save(&self, to: &mut SectionWriter<'_, '_>) {
         for pair in self.breakpoints.iter().chain(&self.watchpoints) {
@@ -43,7 +46,7 @@ fn load(
     from.words(value, &mut words)?;
     for (number, (pair, [first, second])) in (0..).zip(pairs.iter_mut().zip(words.as_chunks().0)) {
         from.of(number);
-        from.check(value, *first, first & 3 == 0)?;
+        from.check(value, *first, first & !ADDRESS == 0)?;
         from.check(control, *second, second & !bits == 0)?;
         *pair = Pair { value: *first, control: *second };
     }
