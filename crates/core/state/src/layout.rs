@@ -30,7 +30,8 @@ pub(crate) const SECTION_ZERO_AT: usize = 28;
 /// Sections begin at multiples of it.
 pub(crate) const ALIGN: usize = 8;
 
-const NAME: usize = 16;
+/// The bytes of a name.
+pub(crate) const NAME: usize = 16;
 
 /// How many bytes are summed up, or sections looked at, before a caller's `pause` is called.
 pub(crate) const BYTES_PART: usize = 4096;

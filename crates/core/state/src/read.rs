@@ -1,8 +1,10 @@
 //! How a state is read.
 
+use zerocopy::IntoBytes;
+
 use crate::Error;
 use crate::layout::{
-    ALIGN, CHECKSUM_AT, COUNT_AT, HEADER, Id, Kind, LENGTH_AT, MAGIC, MAX_BYTES, NUMBER_AT,
+    ALIGN, CHECKSUM_AT, COUNT_AT, HEADER, Id, Kind, LENGTH_AT, MAGIC, MAX_BYTES, NAME, NUMBER_AT,
     SECTION_HEADER, SECTION_LENGTH_AT, SECTION_VERSION_AT, SECTION_ZERO_AT, SECTIONS_PART, VERSION,
     VERSION_AT, ZERO_AT, checksum,
 };
@@ -84,7 +86,10 @@ impl<'a> State<'a> {
         let mut rest = self.sections;
         for index in 0..self.count {
             let offset = HEADER + self.sections.len() - rest.len();
-            rest = split(rest).ok_or(Error::Header { index, offset })?.1;
+            let (_, others) = split(rest)
+                .filter(|(section, _)| section.makes_sense())
+                .ok_or(Error::Header { index, offset })?;
+            rest = others;
             if index % SECTIONS_PART == SECTIONS_PART - 1 {
                 pause();
             }
@@ -100,22 +105,42 @@ impl<'a> State<'a> {
 
 /// A section's header, and what is in it.
 struct Section<'a> {
-    id: Id,
-    version: u32,
+    header: &'a [u8; SECTION_HEADER],
     contents: &'a [u8],
+    padding: &'a [u8],
 }
 
-/// The section that `bytes` begin with, and what follows it; `None` where that makes no sense.
+/// The section that `bytes` begin with, and what follows it; `None` where there is none, or not all of it.
 fn split(bytes: &[u8]) -> Option<(Section<'_>, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<SECTION_HEADER>()?;
     let len = usize::try_from(word(header, SECTION_LENGTH_AT)).ok()?;
     let (contents, rest) = rest.split_at_checked(len)?;
     let (padding, rest) = rest.split_at_checked(len.checked_next_multiple_of(ALIGN)? - len)?;
-    let name = *header.first_chunk()?;
-    let id = Id { name, number: word(header, NUMBER_AT) };
-    let version = word(header, SECTION_VERSION_AT);
-    let is_zero = word(header, SECTION_ZERO_AT) == 0 && padding.iter().all(|byte| *byte == 0);
-    (id.is_name() && is_zero).then_some((Section { id, version, contents }, rest))
+    Some((Section { header, contents, padding }, rest))
+}
+
+impl Section<'_> {
+    /// Whether a writer writes such a one.
+    fn makes_sense(&self) -> bool {
+        let is_zero = self.padding.iter().all(|byte| *byte == 0);
+        is_zero && word(self.header, SECTION_ZERO_AT) == 0 && id(self.header).is_name()
+    }
+}
+
+/// Copies as many bytes as `into` has. Out of line, where their number is not known: where unaligned loads are not allowed,
+/// the compiler would copy a known number byte by byte, with four times as many instructions as `memcpy`.
+#[inline(never)]
+fn copy(bytes: &[u8], into: &mut [u64]) {
+    into.as_mut_bytes().copy_from_slice(bytes);
+    for word in into {
+        *word = u64::from_le(*word);
+    }
+}
+
+fn id(header: &[u8; SECTION_HEADER]) -> Id {
+    let mut name = [0; NAME];
+    name.copy_from_slice(&header[..NAME]);
+    Id { name, number: word(header, NUMBER_AT) }
 }
 
 fn word<const N: usize>(header: &[u8; N], at: usize) -> u32 {
@@ -136,22 +161,30 @@ impl<'a> Sections<'a> {
     /// It is another ([`Error::Unexpected`]), there are no more ([`Error::Missing`]), or its version is not known
     /// ([`Error::SectionVersion`]). The same section is next then.
     pub fn take(&mut self, kind: Kind, number: u32) -> Result<SectionReader<'a>, Error> {
-        let expected = Id::new(kind, number);
-        // Checked when the state was opened.
-        let (section, rest) = split(self.rest).ok_or(Error::Missing(expected))?;
-        if section.id != expected {
-            return Err(Error::Unexpected { found: section.id, expected });
+        // What there is makes sense: that was checked when the state was opened.
+        let Some((section, rest)) = split(self.rest) else {
+            return Err(Error::Missing(Id::new(kind, number)));
+        };
+        let header = section.header;
+        if header[..NAME] != kind.name || word(header, NUMBER_AT) != number {
+            return Err(Error::Unexpected { found: id(header), expected: Id::new(kind, number) });
         }
-        if section.version != kind.version {
-            return Err(Error::version(kind, number, section.version));
+        let version = word(header, SECTION_VERSION_AT);
+        if version != kind.version {
+            return Err(Error::version(kind, number, version));
         }
         self.rest = rest;
-        Ok(SectionReader { rest: section.contents, section: section.id, index: None })
+        Ok(SectionReader {
+            rest: section.contents,
+            len: section.contents.len(),
+            header,
+            index: None,
+        })
     }
 
     /// The section that is next, if there is one.
     pub fn next_id(&self) -> Option<Id> {
-        split(self.rest).map(|(section, _)| section.id)
+        split(self.rest).map(|(section, _)| id(section.header))
     }
 
     /// All sections are loaded.
@@ -168,7 +201,9 @@ impl<'a> Sections<'a> {
 #[derive(Debug)]
 pub struct SectionReader<'a> {
     rest: &'a [u8],
-    section: Id,
+    /// Of the whole section.
+    len: usize,
+    header: &'a [u8; SECTION_HEADER],
     index: Option<u32>,
 }
 
@@ -197,23 +232,6 @@ impl SectionReader<'_> {
             }
             None => Err(self.cut(field)),
         }
-    }
-
-    /// Numbers of 64 bits, as many as there are `into`.
-    ///
-    /// # Errors
-    ///
-    /// See [`SectionReader::bytes`]. Then none is read.
-    #[inline]
-    pub fn u64s(&mut self, field: &'static str, into: &mut [u64]) -> Result<(), Error> {
-        let Some((bytes, rest)) = self.rest.split_at_checked(size_of_val(into)) else {
-            return Err(self.cut(field));
-        };
-        for (number, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
-            *number = u64::from_le_bytes(*bytes);
-        }
-        self.rest = rest;
-        Ok(())
     }
 
     /// A number of 8 bits.
@@ -254,6 +272,36 @@ impl SectionReader<'_> {
     #[inline]
     pub fn u64(&mut self, field: &'static str) -> Result<u64, Error> {
         self.bytes(field).map(u64::from_le_bytes)
+    }
+
+    /// What follows begins at a multiple of 8 bytes from the beginning of the section.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: bytes before it are not zero. See [`SectionReader::bytes`], too.
+    pub fn align(&mut self) -> Result<(), Error> {
+        let read = self.len - self.rest.len();
+        for _ in read..read.next_multiple_of(ALIGN) {
+            let byte = self.u8("padding")?;
+            self.check("padding", byte.into(), byte == 0)?;
+        }
+        Ok(())
+    }
+
+    /// Numbers of 64 bits, as many as `into` takes: one look at how many bytes there are, for all of them. Cheap where they
+    /// were [aligned](SectionReader::align), and the state is in memory at a multiple of 8 bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`SectionReader::bytes`].
+    #[inline]
+    pub fn words(&mut self, field: &'static str, into: &mut [u64]) -> Result<(), Error> {
+        let Some((words, rest)) = self.rest.split_at_checked(size_of_val(into)) else {
+            return Err(self.cut(field));
+        };
+        self.rest = rest;
+        copy(words, into);
+        Ok(())
     }
 
     /// A number of 128 bits.
@@ -341,13 +389,13 @@ impl SectionReader<'_> {
 
     /// What is said of a field that has a value which it cannot have.
     #[cold]
-    pub const fn invalid(&self, field: &'static str, value: u64) -> Error {
-        Error::Invalid { section: self.section, field, index: self.index, value }
+    pub fn invalid(&self, field: &'static str, value: u64) -> Error {
+        Error::Invalid { section: id(self.header), field, index: self.index, value }
     }
 
     #[cold]
-    const fn cut(&self, field: &'static str) -> Error {
-        Error::Cut { section: self.section, field, index: self.index }
+    fn cut(&self, field: &'static str) -> Error {
+        Error::Cut { section: id(self.header), field, index: self.index }
     }
 
     /// All fields are read.
@@ -358,7 +406,7 @@ impl SectionReader<'_> {
     pub fn end(self) -> Result<(), Error> {
         match self.rest.len() {
             0 => Ok(()),
-            bytes => Err(Error::Trailing { section: self.section, bytes }),
+            bytes => Err(Error::Trailing { section: id(self.header), bytes }),
         }
     }
 }

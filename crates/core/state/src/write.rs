@@ -115,6 +115,20 @@ impl SectionWriter<'_, '_> {
         self.bytes(&value.to_le_bytes());
     }
 
+    /// What follows begins at a multiple of 8 bytes from the beginning of the section: zeroes up to there.
+    pub fn align(&mut self) {
+        // Sections themselves begin so.
+        let padding = self.writer.len.next_multiple_of(ALIGN) - self.writer.len;
+        self.bytes(&[0; ALIGN][..padding]);
+    }
+
+    /// Numbers of 64 bits: see [`SectionReader::words`](crate::SectionReader::words).
+    pub fn words(&mut self, values: &[u64]) {
+        for value in values {
+            self.u64(*value);
+        }
+    }
+
     /// A number of 128 bits.
     pub fn u128(&mut self, value: u128) {
         self.bytes(&value.to_le_bytes());

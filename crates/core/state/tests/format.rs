@@ -15,6 +15,8 @@ enum Field {
     U32(u32),
     U64(u64),
     U128(u128),
+    Words([u64; 3]),
+    Align,
     Flag(bool),
     Bytes([u8; 5]),
 }
@@ -28,6 +30,8 @@ fn any_field() -> impl Strategy<Value = Field> {
         any::<u32>().prop_map(Field::U32),
         any::<u64>().prop_map(Field::U64),
         any::<u128>().prop_map(Field::U128),
+        any::<[u64; 3]>().prop_map(Field::Words),
+        Just(Field::Align),
         any::<bool>().prop_map(Field::Flag),
         any::<[u8; 5]>().prop_map(Field::Bytes),
     ]
@@ -49,6 +53,8 @@ fn write(buffer: &mut [u8], sections: &[Section]) -> Result<usize, NoRoom> {
                     Field::U32(value) => to.u32(value),
                     Field::U64(value) => to.u64(value),
                     Field::U128(value) => to.u128(value),
+                    Field::Words(values) => to.words(&values),
+                    Field::Align => to.align(),
                     Field::Flag(value) => to.flag(value),
                     Field::Bytes(value) => to.bytes(&value),
                 }
@@ -73,6 +79,12 @@ fn read(mut from: SectionReader<'_>, fields: &[Field]) -> Result<(), Error> {
             Field::U32(value) => assert_eq!(from.u32("u32")?, value),
             Field::U64(value) => assert_eq!(from.u64("u64")?, value),
             Field::U128(value) => assert_eq!(from.u128("u128")?, value),
+            Field::Align => from.align()?,
+            Field::Words(values) => {
+                let mut read = [0; 3];
+                from.words("words", &mut read)?;
+                assert_eq!(read, values);
+            }
             Field::Flag(value) => assert_eq!(from.flag("flag")?, value),
             Field::Bytes(value) => assert_eq!(from.bytes("bytes")?, value),
         }
@@ -206,6 +218,20 @@ fn a_field_that_is_cut_or_cannot_be_so_is_named() {
     assert!(from.bits64("mask", 1).is_err());
     assert!(from.expect("frequency", 8).is_err());
     assert_eq!(from.end(), Ok(()));
+}
+
+#[test]
+fn padding_that_is_not_zero_is_refused() {
+    let bytes = saved(&[(0, 0, vec![Field::U64(1)])]);
+    let mut from = State::open(&bytes).unwrap().sections().take(A, 0).unwrap();
+    assert_eq!(from.align(), Ok(()));
+    from.u8("low").unwrap();
+    assert_eq!(from.align(), Ok(()));
+    assert_eq!(from.align(), Ok(()));
+    let bytes = saved(&[(0, 0, vec![Field::U64(1 << 63), Field::U16(7)])]);
+    let mut from = State::open(&bytes).unwrap().sections().take(A, 0).unwrap();
+    from.u8("low").unwrap();
+    assert_eq!(from.align().unwrap_err().to_string(), "section `a` 0 has 0x80 as padding");
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl<K: Kick> Vgic<K> {
         to.u32(self.vcpus() as u32);
         to.u32(self.spis() as u32);
         to.u32(self.groups.load(Ordering::Acquire));
+        to.align();
         for word in &*self.spis {
             save(State(word.load(Ordering::Acquire)), to)?;
         }
@@ -66,7 +67,6 @@ impl<K: Kick> Vgic<K> {
         let Some(own) = self.redistributors.get(vcpu).filter(|_| !cpu.is_inside()) else {
             return Err(VcpuInside { vcpu });
         };
-        to.flag(own.asleep.load(Ordering::Acquire) != 0);
         for word in &own.interrupts {
             save(State(word.load(Ordering::Acquire)), to)?;
         }
@@ -74,6 +74,7 @@ impl<K: Kick> Vgic<K> {
         for register in cpu.registers.ap0r.into_iter().chain(cpu.registers.ap1r) {
             to.u32(register);
         }
+        to.flag(own.asleep.load(Ordering::Acquire) != 0);
         Ok(())
     }
 
@@ -87,21 +88,27 @@ impl<K: Kick> Vgic<K> {
         from.check("vCPUs", vcpus.into(), vcpus as usize == self.vcpus())?;
         from.check("SPIs", spis.into(), spis as usize == self.spis())?;
         self.groups.store(from.bits("GICD_CTLR", ALL_GROUPS)?, Ordering::Relaxed);
+        from.align()?;
         for own in &mut self.redistributors {
             (1..=self.spis.len().div_ceil(32)).for_each(|word| own.0.inbox.begin(word, 0));
         }
-        for (intid, word) in (PRIVATE..).zip(&*self.spis) {
-            let saved = from.u64("SPI")?;
-            if saved == State::reset(false, false).0 {
-                // Most are so, and the word is.
-                continue;
-            }
-            from.of(intid);
-            let state = State::from_saved(saved, self.vcpus(), None, false, false);
-            let state = state.ok_or_else(|| from.invalid("SPI", saved))?;
-            word.store(state.0, Ordering::Relaxed);
-            if let Some(vcpu) = self.looks_at(0, intid, state) {
-                self.redistributors[vcpu].inbox.put(intid);
+        let mut buffer = [0; 32];
+        for (first, words) in (PRIVATE..).step_by(buffer.len()).zip(self.spis.chunks(buffer.len()))
+        {
+            let saved = &mut buffer[..words.len()];
+            from.words("SPI", saved)?;
+            for ((intid, word), saved) in (first..).zip(words).zip(saved) {
+                if *saved == State::reset(false, false).0 {
+                    // Most are so, and the word is.
+                    continue;
+                }
+                from.of(intid);
+                let state = State::from_saved(*saved, self.vcpus(), None, false, false);
+                let state = state.ok_or_else(|| from.invalid("SPI", *saved))?;
+                word.store(state.0, Ordering::Relaxed);
+                if let Some(vcpu) = self.looks_at(0, intid, state) {
+                    self.redistributors[vcpu].inbox.put(intid);
+                }
             }
         }
         from.of_all();
@@ -120,11 +127,11 @@ impl<K: Kick> Vgic<K> {
     ) -> Result<CpuInterface, Error> {
         let cpu = self.cpu_interface(vcpu);
         let mut cpu = cpu.ok_or_else(|| from.invalid("vCPU", vcpu as u64))?;
-        let asleep = from.flag("GICR_WAKER")?;
         let mut bits = 0;
-        for intid in 0..PRIVATE {
+        let mut words = [0; PRIVATE as usize];
+        from.words("SGI or PPI", &mut words)?;
+        for (intid, saved) in (0..).zip(words) {
             from.of(intid);
-            let saved = from.u64("SGI or PPI")?;
             let linked = self.link(intid) != 0;
             let state = State::from_saved(saved, self.vcpus(), Some(vcpu), intid < SGIS, linked);
             let state = state.ok_or_else(|| from.invalid("SGI or PPI", saved))?;
@@ -141,6 +148,7 @@ impl<K: Kick> Vgic<K> {
         for register in &mut cpu.registers.ap1r {
             *register = from.u32("ICH_AP1R_EL2")?;
         }
+        let asleep = from.flag("GICR_WAKER")?;
         let own = &mut self.redistributors[vcpu].0;
         own.asleep.store(asleep.into(), Ordering::Relaxed);
         own.inbox.begin(0, bits);

@@ -96,9 +96,14 @@ impl Counters {
         offered: &Offered,
     ) -> Option<()> {
         self.set(place, value, at_el0, offered)?;
+        self.derive();
+        Some(())
+    }
+
+    /// What follows from what the guest has written.
+    fn derive(&mut self) {
         self.counting = self.find_counting();
         self.interrupting = self.find_interrupting();
-        Some(())
     }
 
     fn set(&mut self, place: Place, value: u64, at_el0: bool, offered: &Offered) -> Option<()> {

@@ -163,9 +163,7 @@ impl Vcpu<&Registers, &Context> {
     pub fn save(&self, owed: Owed, to: &mut SectionWriter<'_, '_>) {
         let Self { general, context } = self;
         to.u64(context.vmpidr);
-        for register in general.x {
-            to.u64(register);
-        }
+        to.words(&general.x);
         to.u64(general.pc);
         to.u64(general.pstate);
         context.banked.save(to);
@@ -179,9 +177,8 @@ impl Vcpu<&Registers, &Context> {
         let Optional { has, keys, error_record, tpidr2, physical_timer, debug, counters, .. } =
             &context.optional;
         to.u32(has.among(OF_MACHINE.with(OF_VCPU)).bits());
-        for half in keys {
-            to.u64(*half);
-        }
+        to.align();
+        to.words(keys);
         to.u64(*error_record);
         to.u64(*tpidr2);
         physical_timer.save(to);
@@ -201,7 +198,7 @@ impl Vcpu<&mut Registers, &mut Context> {
     pub fn load(self, allowed: &Allowed, mut from: SectionReader<'_>) -> Result<Owed, Error> {
         let Self { general, context } = self;
         from.expect("MPIDR_EL1", context.vmpidr)?;
-        from.u64s("x0 to x30", &mut general.x)?;
+        from.words("x0 to x30", &mut general.x)?;
         general.pc = from.u64("pc")?;
         let pstate = from.u64("PSTATE")?;
         from.check("PSTATE", pstate, is_guests(pstate, allowed.aarch32))?;
@@ -209,8 +206,12 @@ impl Vcpu<&mut Registers, &mut Context> {
         context.banked.load(&mut from)?;
         context.floating_point.status = from.u64("FPSR")?;
         context.floating_point.control = from.u64("FPCR")?;
-        for register in &mut context.floating_point.q {
-            *register = from.u128("q0 to q31")?;
+        for registers in context.floating_point.q.chunks_mut(8) {
+            let mut halves = [0; 16];
+            from.words("q0 to q31", &mut halves)?;
+            for (register, [low, high]) in registers.iter_mut().zip(halves.as_chunks().0) {
+                *register = u128::from(*high) << 64 | u128::from(*low);
+            }
         }
         context.timer = Timer::load(&mut from)?;
         let owed = load_owed(&mut from)?;
@@ -222,9 +223,8 @@ impl Vcpu<&mut Registers, &mut Context> {
             && (allowed.counters.is_some() || !has.has(Kinds::COUNTERS));
         from.check("kinds of registers", kinds.into(), is_alike)?;
         optional.has = own.with(has.among(OF_VCPU));
-        for half in &mut optional.keys {
-            *half = from.u64("keys")?;
-        }
+        from.align()?;
+        from.words("keys", &mut optional.keys)?;
         optional.error_record = from.u64("DISR_EL1")?;
         optional.tpidr2 = from.u64("TPIDR2_EL0")?;
         optional.physical_timer = Timer::load(&mut from)?;
@@ -232,7 +232,8 @@ impl Vcpu<&mut Registers, &mut Context> {
         let mdscr = context.banked.mdscr();
         from.check("MDSCR_EL1", mdscr, optional.debug.allows(mdscr))?;
         optional.counters.load(&mut from, allowed.counters.as_ref())?;
-        optional.offered = allowed.counters.unwrap_or_default();
+        let uses = optional.has.has(Kinds::COUNTERS);
+        optional.offered = allowed.counters.filter(|_| uses).unwrap_or_default();
         from.end()?;
         Ok(owed)
     }

@@ -24,6 +24,8 @@ mod rows;
 #[cfg(target_os = "none")]
 mod setup;
 #[cfg(target_os = "none")]
+mod state;
+#[cfg(target_os = "none")]
 mod step;
 #[cfg(target_os = "none")]
 mod table;

@@ -12,6 +12,7 @@ use crate::console;
 use crate::guest::Script;
 use crate::memory::Register;
 use crate::setup::{Kinds, Setup, deleted, exit, hypercall, region, touch};
+use crate::state;
 use crate::table::{Limits, Table, UNBOUNDED, at_most};
 
 /// Pages of a block of 2 MiB.
@@ -30,6 +31,7 @@ pub(crate) fn run() -> bool {
     reclaim(&mut table);
     tracked(&mut table);
     vmids(&mut table);
+    state::rows(&mut table);
     table.all_hold()
 }
 

@@ -68,8 +68,8 @@ fn state(contents: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Where the first SPI's word is in a distributor's section, and that of SGI 0 in a vCPU's.
-const FIRST_SPI: usize = 12;
-const FIRST_SGI: usize = 1;
+const FIRST_SPI: usize = 16;
+const FIRST_SGI: usize = 0;
 
 /// What is said of a GIC whose `section` has `value` at `at`.
 fn with(section: usize, at: usize, value: &[u8]) -> Result<(), String> {
@@ -119,7 +119,10 @@ fn a_gic_of_another_machine_is_refused() {
     assert_eq!(with(0, 0, &[4]), refused("section `gic` 0 has 0x4 as vCPUs"));
     assert_eq!(with(0, 4, &[41]), refused("section `gic` 0 has 0x29 as SPIs"));
     assert_eq!(with(0, 8, &[4]), refused("section `gic` 0 has 0x4 as GICD_CTLR"));
-    assert_eq!(with(1, 0, &[2]), refused("section `gic-vcpu` 0 has 0x2 as GICR_WAKER"));
+    assert_eq!(
+        with(1, 32 * 8 + 8 + 32, &[2]),
+        refused("section `gic-vcpu` 0 has 0x2 as GICR_WAKER")
+    );
     let vmcr = FIRST_SGI + 32 * 8;
     assert_eq!(with(1, vmcr, &VMCR.to_le_bytes()), Ok(()));
     assert_eq!(with(1, vmcr, &[0x20]), refused("section `gic-vcpu` 0 has 0x20 as ICH_VMCR_EL2"));

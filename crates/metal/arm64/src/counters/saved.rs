@@ -58,6 +58,7 @@ impl Counters {
         self.interrupts = from.bits("PMINTENSET_EL1", mask)?;
         self.select = small(from, "PMSELR_EL0", of_some(SELECT.into()))?;
         self.user = small(from, "PMUSERENR_EL0", of_some(USER.into()))?;
+        self.derive();
         Ok(())
     }
 }

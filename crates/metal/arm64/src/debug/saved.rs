@@ -2,7 +2,10 @@
 
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
-use super::{BREAKPOINT_CONTROL, CONTROL, Debug, Pair, WATCHPOINT_CONTROL};
+use super::{BREAKPOINT_CONTROL, CONTROL, Debug, MOST, Pair, WATCHPOINT_CONTROL};
+
+/// The bits of an address, or of a context, that are compared.
+const ADDRESS: u64 = !3;
 
 impl Debug {
     pub(crate) fn save(&self, to: &mut SectionWriter<'_, '_>) {
@@ -34,15 +37,18 @@ impl Debug {
 }
 
 fn load(
-    pairs: &mut [Pair],
+    pairs: &mut [Pair; MOST],
     [value, control]: [&'static str; 2],
     bits: u64,
     from: &mut SectionReader<'_>,
 ) -> Result<(), Error> {
-    for (number, pair) in (0..).zip(pairs) {
+    let mut words = [0; 2 * MOST];
+    from.words(value, &mut words)?;
+    for (number, (pair, [first, second])) in (0..).zip(pairs.iter_mut().zip(words.as_chunks().0)) {
         from.of(number);
-        pair.value = from.bits64(value, !3)?;
-        pair.control = from.bits64(control, bits)?;
+        from.check(value, *first, first & !ADDRESS == 0)?;
+        from.check(control, *second, second & !bits == 0)?;
+        *pair = Pair { value: *first, control: *second };
     }
     from.of_all();
     Ok(())

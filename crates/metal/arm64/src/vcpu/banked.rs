@@ -39,7 +39,6 @@ macro_rules! with_banked {
 macro_rules! lists {
     ($($field:ident $name:literal $number:tt)*) => {
         const REGISTERS: [SysReg; COUNT] = [$(SysReg::new $number),*];
-        const NAMES: [&str; COUNT] = [$($name),*];
     };
 }
 
@@ -73,17 +72,12 @@ impl Banked {
     }
 
     pub(super) fn save(&self, to: &mut SectionWriter<'_, '_>) {
-        for value in self.values {
-            to.u64(value);
-        }
+        to.words(&self.values);
     }
 
     /// A guest writes any value to them, without a trap: but to `MDSCR_EL1`, for which [`Vcpu`](super::Vcpu) looks.
     pub(super) fn load(&mut self, from: &mut SectionReader<'_>) -> Result<(), Error> {
-        for (value, name) in self.values.iter_mut().zip(NAMES) {
-            *value = from.u64(name)?;
-        }
-        Ok(())
+        from.words("registers of EL1", &mut self.values)
     }
 }
 

@@ -98,6 +98,7 @@ fn write(context: &mut Context, kind: u8, number: u8, value: u64) {
             ];
             let place = places[usize::from(kind) % places.len()];
             optional.counters.write(place, value, false, &OFFERED).unwrap();
+            optional.offered = OFFERED;
             optional.has = optional.has.with(Kinds::COUNTERS).with(Kinds::PHYSICAL_TIMER);
         }
     }
@@ -148,7 +149,9 @@ const BANKED: usize = PSTATE + 8;
 const TIMER: usize = BANKED + 8 * Banked::REGISTERS.len() + 16 + 32 * 16;
 const OWED: usize = TIMER + 16;
 const KINDS: usize = OWED + 10;
-const DEBUG: usize = KINDS + 4 + 8 * 12 + 16;
+/// Behind zeroes up to a multiple of 8 bytes.
+const KEYS_AT: usize = (KINDS + 4).next_multiple_of(8);
+const DEBUG: usize = KEYS_AT + 8 * 12 + 16;
 const LOCK: usize = DEBUG + 32 * 16;
 const EVENTS: usize = LOCK + 9;
 
