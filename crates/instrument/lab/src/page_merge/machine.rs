@@ -14,6 +14,7 @@ use super::scans::Scans;
 use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
+use crate::start::Starts;
 use crate::turns::{SEED, seed, turns};
 use crate::work;
 
@@ -86,7 +87,9 @@ fn report(row: ResultRow, rounds: &[Measured]) -> ResultRow {
     let cpu = |of: &dyn Fn(&Measured) -> u64| {
         Samples::by_round(Unit::Nanoseconds, rounds.iter().map(|round| [of(round)]))
     };
-    let row = work::report(row, rounds.iter().map(|round| &round.spent))
+    let mut starts = Starts::default();
+    rounds.iter().for_each(|round| starts.extend(&round.starts));
+    let row = work::report(starts.report(row), rounds.iter().map(|round| &round.spent))
         .metric(VM_CPU, &cpu(&|round| round.tally.faults_cpu + round.log.cpu))
         .metric(FAULT_CPU, &cpu(&|round| round.tally.faults_cpu))
         .metric(NOTIFIER_CPU, &cpu(&|round| round.log.cpu));
