@@ -4,13 +4,17 @@ use std::io;
 use std::sync::Arc;
 
 use mayfly_bench::companion::{Companion, Doing};
+use mayfly_bench::crowd::{self, Crowd};
 use mayfly_bench::guest::Guest;
 use mayfly_bench::liburcu::Registered;
 use mayfly_bench::partner::{Job, Partner};
 use mayfly_bench::processors::Processors;
 use mayfly_bench::race::{Contender, Times, race, race_in};
+use mayfly_bench::sleeper::{Inside, Sleeper};
 use mayfly_bench::table::{Table, Target};
 use mayfly_bench::{bus, deferred, faults, interrupts, memory, pointers, qsbr, sections, tables};
+use mayfly_iobus::IoBus;
+use mayfly_memslot::{MemSlots, USER_SLOTS};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{Reader, Srcu};
 use mayfly_stage2::{Arm, Ept};
@@ -46,12 +50,16 @@ fn main() {
     exiting::<1>(&here, &mut table);
     exiting::<8>(&here, &mut table);
     waiting_for_readers(&here, &companion, &mut table);
+    waiting_beside_a_sleeper(&here, processors, &mut table);
     interrupting_a_guest(&here, processors, &mut table);
-    deferring(&here, &mut table);
-    finding_devices(&here, &mut table);
-    for slots in [1, 8, 64, 512] {
+    deferring(&here, processors, &mut table);
+    for devices in [bus::FEW, bus::MANY] {
+        finding_devices(&here, devices, &mut table);
+    }
+    for slots in [1, 8, 64, 512, USER_SLOTS] {
         finding_slots(&here, slots, &mut table);
     }
+    writing_in_a_crowd(&here, &mut table);
     mapping(&here, &mut table);
     translating(&here, &mut table);
     faulting(processors, &mut table);
@@ -163,6 +171,35 @@ fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
     companion.set(Doing::Sleeping);
 }
 
+/// Turns of contenders that sleep.
+const SLEEPY_TURNS: usize = 100;
+
+/// Grace periods while another thread sleeps in its section, for a millisecond at a time.
+fn waiting_beside_a_sleeper(here: &Here, processors: Processors, table: &mut Table) {
+    let another = sections::domain(Arc::clone(&here.host));
+    let readers = [sections::reader(&here.domain), sections::reader(&another)];
+    let sleeper = Sleeper::new(processors, readers);
+    let [other, own, qsbr, memb] = race_in(
+        SLEEPY_TURNS,
+        [
+            Contender::new("synchronize", |n| (0..n).for_each(|_| here.domain.synchronize()))
+                .after(|| sleeper.set(Inside::Second)),
+            Contender::new("synchronize", |n| (0..n).for_each(|_| here.domain.synchronize()))
+                .after(|| sleeper.set(Inside::First)),
+            Contender::new("liburcu QSBR", |n| (0..n).for_each(|_| here.qsbr.synchronize()))
+                .after(|| sleeper.set(Inside::Qsbr)),
+            Contender::new("liburcu memb", |n| (0..n).for_each(|_| here.liburcu.synchronize()))
+                .after(|| sleeper.set(Inside::Memb)),
+        ],
+    );
+    for (which, ours) in [("of another domain", &other), ("of the domain", &own)] {
+        let what = format!("synchronize, a sleeper inside {which}");
+        let target = if which.contains("another") { Target::TimesPeer(1.0) } else { Target::Shown };
+        table.row(&what, ours, Some(&qsbr), target);
+        table.row(&what, ours, Some(&memb), Target::Shown);
+    }
+}
+
 /// Of which interrupts are counted at a time: short, so that the vCPU has its processor all the while.
 const PERIODS: u32 = 16;
 /// As long without a grace period, roughly.
@@ -203,22 +240,25 @@ fn interrupting_a_guest(here: &Here, processors: Processors, table: &mut Table) 
     });
 }
 
-fn deferring(here: &Here, table: &mut Table) {
-    let [ours, crossbeam, in_batches] = race([
+fn deferring(here: &Here, processors: Processors, table: &mut Table) {
+    here.liburcu.free_on(processors.there());
+    let [ours, crossbeam, in_batches, liburcu] = race([
         Contender::new("call", |n| deferred::mayfly(&here.domain, n)),
         Contender::new("crossbeam Guard::defer", deferred::crossbeam),
         Contender::new("crossbeam, 64 times a pin", deferred::crossbeam_in_batches),
+        Contender::new("liburcu call_rcu", |n| here.liburcu.calls(n)),
     ]);
-    for peer in [&crossbeam, &in_batches] {
+    for peer in [&crossbeam, &in_batches, &liburcu] {
         table.row("call: allocate, defer, free", &ours, Some(peer), Target::TimesPeer(1.0));
     }
     here.domain.barrier();
+    here.liburcu.barrier();
 }
 
-fn finding_devices(here: &Here, table: &mut Table) {
-    let ours = bus::mayfly(&here.domain, Arc::clone(&here.host));
-    let theirs = bus::vm_device();
-    let mut row = |what, addresses, target| {
+fn finding_devices(here: &Here, devices: u64, table: &mut Table) {
+    let ours = bus::mayfly(&here.domain, Arc::clone(&here.host), devices);
+    let theirs = bus::vm_device(devices);
+    let mut row = |what: &str, addresses, target| {
         let mut last = mayfly_iobus::LastHit::default();
         let [ours, theirs] = race([
             Contender::new("IoBus::find", |n| {
@@ -230,8 +270,9 @@ fn finding_devices(here: &Here, table: &mut Table) {
         ]);
         table.row(what, &ours, Some(&theirs), target);
     };
-    row("lock + find of 32 devices + read", bus::uniform(), Target::TimesPeer(1.0));
-    row("  the same device each time", bus::same(), Target::Shown);
+    let what = format!("lock + find of {devices} devices + read");
+    row(&what, bus::uniform(devices), Target::TimesPeer(1.0));
+    row("  the same device each time", bus::same(devices), Target::Shown);
 }
 
 fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
@@ -263,6 +304,40 @@ fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
     };
     rows("", memory::uniform(slots), Target::TimesPeer(1.0));
     rows("  same slot: ", memory::same(slots), Target::Shown);
+}
+
+/// Turns of the crowd, whose batches are long.
+const CROWDED_TURNS: usize = 50;
+
+fn writing_in_a_crowd(here: &Here, table: &mut Table) {
+    let slots = MemSlots::try_new(Arc::clone(&here.host), &here.domain);
+    let slots = Arc::new(slots.expect("no slots take little memory"));
+    let bus = IoBus::try_new(&here.domain, Arc::clone(&here.host));
+    let bus = Arc::new(bus.expect("a bus takes little memory"));
+    let crowd = Crowd::new(vec![
+        crowd::slots(Arc::clone(&slots), false),
+        crowd::slots(slots, true),
+        crowd::devices(bus),
+        crowd::regions(),
+    ]);
+    let all = ["slots", "slots, settled", "devices", "vm-memory insert, remove"];
+    let mut which = 0..;
+    let [deferred, settled, devices, regions] = race_in(
+        CROWDED_TURNS,
+        all.map(|name| {
+            let which = which.next().expect("there is always one more");
+            Contender::whole(name, crowd::CHANGES, &crowd, |_| (), move |crowd| crowd.write(which))
+        }),
+    );
+    let writers = crowd::WRITERS;
+    for (what, ours, target) in [
+        ("a slot", &deferred, Target::TimesPeer(1.0)),
+        ("a slot, and no reader of it left", &settled, Target::Shown),
+        ("a device", &devices, Target::Shown),
+    ] {
+        table.row(&format!("{writers} writers: {what}"), ours, Some(&regions), target);
+    }
+    here.domain.barrier();
 }
 
 fn mapping(here: &Here, table: &mut Table) {
@@ -297,19 +372,23 @@ fn translating(here: &Here, table: &mut Table) {
     let ept = tables::mayfly::Tables::<Ept>::mapped(&hardware, &here.domain);
     let aarch64 = tables::aarch64::Tables::mapped(&hardware);
     let x86 = tables::x86::Tables::mapped(&hardware);
+    let multiarch = tables::multiarch::Tables::mapped(&hardware);
     let pages = tables::uniform();
-    let [arm, arm_inside, aarch64, ept, ept_inside, x86] = race([
+    let [arm, arm_inside, aarch64, ept, ept_inside, x86, multiarch] = race([
         Contender::new("Arm", |n| arm.translate(&pages, n)),
         Contender::new("Arm, in one section", |n| arm.translate_in_one_section(&pages, n)),
         Contender::new("aarch64-paging walk_range", |n| aarch64.translate(&pages, n)),
         Contender::new("EPT", |n| ept.translate(&pages, n)),
         Contender::new("EPT, in one section", |n| ept.translate_in_one_section(&pages, n)),
         Contender::new("x86_64 OffsetPageTable", |n| x86.translate(&pages, n)),
+        Contender::new("page_table_multiarch query", |n| multiarch.translate(&pages, n)),
     ]);
     let (each, inside) = ("lock + translate a page of 1 GiB", "  in one section: translate");
     table.row(&format!("{each}, Arm"), &arm, Some(&aarch64), Target::TimesPeer(1.0));
     table.row(&format!("{inside}, Arm"), &arm_inside, Some(&aarch64), Target::Shown);
-    table.row(&format!("{each}, EPT"), &ept, Some(&x86), Target::TimesPeer(1.0));
+    for peer in [&x86, &multiarch] {
+        table.row(&format!("{each}, EPT"), &ept, Some(peer), Target::TimesPeer(1.0));
+    }
     table.row(&format!("{inside}, EPT"), &ept_inside, Some(&x86), Target::Shown);
 }
 
