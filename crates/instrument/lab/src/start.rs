@@ -10,7 +10,7 @@ use mayfly_memslot::AddressSpace;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::Ordering;
 use mayfly_record::{ResultRow, State};
-use mayfly_stage2::{Entry, Format, Level};
+use mayfly_stage2::{self as stage2, Entry, Format, Level};
 use mayfly_vm::Vm;
 
 /// What a VM has. What an experiment cannot see from outside is not there; what none of its VMs has, neither.
@@ -25,25 +25,23 @@ pub(crate) struct Start {
     pub(crate) devices: Option<u64>,
 }
 
-/// What stage 2 has.
+/// What stage 2 has, as a walk from the roots that vCPUs may run on finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapped {
     /// Pages of 4 KiB that are mapped.
     pub(crate) pages: u64,
-    /// Frames of tables below the roots that vCPUs may run on. How many roots there are is the design's own: one that maps
-    /// nothing is no work.
+    /// Tables below the roots. How many roots there are is the design's own: one that maps nothing is no work.
     pub(crate) tables: u64,
 }
 
 impl Start {
     /// What a VM of the software machine has, but for its devices.
     ///
-    /// Pages are counted entry by entry, on every root; a vCPU that faults meanwhile may make it one or the other count.
+    /// It is counted entry by entry. Where a vCPU faults meanwhile, what it maps is counted or not.
     pub(crate) fn of<F: Format>(vm: &Vm<MachineWorld<F>>, arena: &Arena) -> Self {
         let section = vm.srcu().read_lock();
         let stage2 = vm.stage2();
-        let roots: Vec<Pfn> = stage2.roots(&section).map(|root| root.top()).collect();
-        let mapped = Some(Mapped::of::<F>(arena, roots, stage2.frames() as u64));
+        let mapped = Some(Mapped::of::<F>(arena, stage2.roots(&section).map(|root| root.top())));
         let slots = vm.slots().load(AddressSpace::Main, &section).len() as u64;
         Self { mapped, slots, vcpus: vm.vcpu_count() as u64, devices: None }
     }
@@ -63,33 +61,30 @@ impl Start {
 }
 
 impl Mapped {
-    /// Of a stage 2 with `frames` frames of tables, whose roots begin at `tops`, in format `F`.
-    pub(crate) fn of<F: Format>(
-        arena: &Arena,
-        tops: impl IntoIterator<Item = Pfn>,
-        frames: u64,
-    ) -> Self {
-        tops.into_iter().fold(Self { pages: 0, tables: frames }, |all, top| Self {
-            pages: all.pages + pages::<F>(arena, top),
-            tables: all.tables.saturating_sub(1 << F::ROOT_ORDER),
-        })
+    /// Of the roots in format `F` whose first tables are `tops`.
+    pub(crate) fn of<F: Format>(arena: &Arena, tops: impl IntoIterator<Item = Pfn>) -> Self {
+        let mut all = Self::default();
+        for top in tops {
+            let tables = (0..1 << F::ROOT_ORDER).map(|frame| Pfn::new(top.get() + frame));
+            tables.for_each(|table| all.add_table::<F>(arena, table, F::TOP));
+        }
+        all
     }
-}
 
-/// Pages of 4 KiB that a root maps whose first table is `top`, in format `F`.
-fn pages<F: Format>(arena: &Arena, top: Pfn) -> u64 {
-    let tables = (0..1 << F::ROOT_ORDER).map(|frame| Pfn::new(top.get() + frame));
-    tables.map(|table| pages_below::<F>(arena, table, F::TOP)).sum()
-}
-
-fn pages_below<F: Format>(arena: &Arena, table: Pfn, level: Level) -> u64 {
-    use mayfly_stage2::State::{Leaf, Table};
-    let of = |entry: Entry<F>| match (entry.state(level), level.below()) {
-        (Leaf, _) => level.pages(),
-        (Table(table), Some(below)) => pages_below::<F>(arena, table, below),
-        _ => 0,
-    };
-    arena.words(table).map(|word| of(Entry::from_bits(word.load(Ordering::Relaxed)))).sum()
+    /// Adds what a table of `level` leads to.
+    fn add_table<F: Format>(&mut self, arena: &Arena, table: Pfn, level: Level) {
+        for word in arena.words(table) {
+            let entry = Entry::<F>::from_bits(word.load(Ordering::Relaxed));
+            match (entry.state(level), level.below()) {
+                (stage2::State::Leaf, _) => self.pages += level.pages(),
+                (stage2::State::Table(table), Some(below)) => {
+                    self.tables += 1;
+                    self.add_table::<F>(arena, table, below);
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// What the VMs of a row had, by what began from it.
@@ -102,11 +97,13 @@ impl Starts {
         self.0.entry(work).or_default().insert(start.state());
     }
 
-    /// Adds what others began from.
-    pub(crate) fn extend(&mut self, others: &Self) {
-        for (work, states) in &others.0 {
-            self.0.entry(work).or_default().extend(states.iter().cloned());
+    /// What all of them had.
+    pub(crate) fn of_all<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut all = Self::default();
+        for (work, states) in parts.into_iter().flat_map(|part| &part.0) {
+            all.0.entry(work).or_default().extend(states.iter().cloned());
         }
+        all
     }
 
     /// Adds all of it to `row`.

@@ -87,9 +87,8 @@ fn report(row: ResultRow, rounds: &[Measured]) -> ResultRow {
     let cpu = |of: &dyn Fn(&Measured) -> u64| {
         Samples::by_round(Unit::Nanoseconds, rounds.iter().map(|round| [of(round)]))
     };
-    let mut starts = Starts::default();
-    rounds.iter().for_each(|round| starts.extend(&round.starts));
-    let row = work::report(starts.report(row), rounds.iter().map(|round| &round.spent))
+    let row = Starts::of_all(rounds.iter().map(|round| &round.starts)).report(row);
+    let row = work::report(row, rounds.iter().map(|round| &round.spent))
         .metric(VM_CPU, &cpu(&|round| round.tally.faults_cpu + round.log.cpu))
         .metric(FAULT_CPU, &cpu(&|round| round.tally.faults_cpu))
         .metric(NOTIFIER_CPU, &cpu(&|round| round.log.cpu));

@@ -165,9 +165,7 @@ pub(super) fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
     let times = |of: fn(&Measured) -> &Vec<u64>| {
         Samples::by_round(Unit::Nanoseconds, vms.iter().map(|vm| of(vm).iter().copied()))
     };
-    let mut starts = Starts::default();
-    vms.iter().for_each(|vm| starts.extend(&vm.starts));
-    let row = starts.report(row);
+    let row = Starts::of_all(vms.iter().map(|vm| &vm.starts)).report(row);
     let wrong: u64 = vms.iter().map(|vm| vm.wrong).sum();
     work::report(row, vms.iter().map(|vm| &vm.spent))
         .metric(metrics::SPARSE_DELETE, &times(|vm| &vm.delete))

@@ -94,9 +94,7 @@ fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
     };
     let (reads, mismatches) = (sum(|vm| vm.reads), sum(|vm| vm.mismatches));
     let (late_writes, leaked) = (sum(|vm| vm.late_writes), sum(|vm| vm.leaked));
-    let mut starts = Starts::default();
-    vms.iter().for_each(|vm| starts.extend(&vm.starts));
-    let row = starts.report(row);
+    let row = Starts::of_all(vms.iter().map(|vm| &vm.starts)).report(row);
     let most_roots = vms.iter().map(|vm| vm.most_roots).max().unwrap_or(0);
     work::report(row, vms.iter().map(|vm| &vm.spent))
         .metric(metrics::ROOT_LOAD, &loads(Unit::Nanoseconds, |load| load.wall))

@@ -128,14 +128,9 @@ impl Watch {
         self.hindered.store(count, Ordering::Relaxed);
     }
 
-    /// Frames that tables have.
-    pub(crate) fn tables(&self) -> u64 {
-        self.tables.load(Ordering::Relaxed)
-    }
-
     /// The most frames that tables have had since this was last asked.
     pub(crate) fn take_most_tables(&self) -> u64 {
-        self.most_tables.swap(self.tables(), Ordering::Relaxed)
+        self.most_tables.swap(self.tables.load(Ordering::Relaxed), Ordering::Relaxed)
     }
 
     /// Does `work`, which waits, and notes that it did if a root load waits for it.

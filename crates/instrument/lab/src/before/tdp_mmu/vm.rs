@@ -319,7 +319,7 @@ impl Design for TdpMmu {
     fn start(&self) -> Start {
         let arena = self.watch.hardware().arena();
         let tops = self.roots.valid().map(|root| root.top);
-        let mapped = Some(Mapped::of::<Ept>(arena, tops, self.watch.tables()));
+        let mapped = Some(Mapped::of::<Ept>(arena, tops));
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         let vcpus = self.vcpus().len() as u64;
         Start { mapped, slots, vcpus, devices: None }
