@@ -242,15 +242,19 @@ fn interrupting_a_guest(here: &Here, processors: Processors, table: &mut Table) 
 
 fn deferring(here: &Here, processors: Processors, table: &mut Table) {
     here.liburcu.free_on(processors.there());
-    let [ours, crossbeam, in_batches, liburcu] = race([
+    let by_hand = deferred::ByHand::new(&here.domain);
+    let [ours, by_hand, crossbeam, in_batches, liburcu] = race([
         Contender::new("call", |n| deferred::mayfly(&here.domain, n)),
+        Contender::new("the same steps, by hand", |n| by_hand.calls(n)),
         Contender::new("crossbeam Guard::defer", deferred::crossbeam),
         Contender::new("crossbeam, 64 times a pin", deferred::crossbeam_in_batches),
         Contender::new("liburcu call_rcu", |n| here.liburcu.calls(n)),
     ]);
+    let what = "call: allocate, defer, free";
     for peer in [&crossbeam, &in_batches, &liburcu] {
-        table.row("call: allocate, defer, free", &ours, Some(peer), Target::TimesPeer(1.0));
+        table.row(what, &ours, Some(peer), Target::TimesPeer(1.0));
     }
+    table.row(what, &ours, Some(&by_hand), Target::TimesPeer(1.1));
     here.domain.barrier();
     here.liburcu.barrier();
 }
@@ -314,7 +318,7 @@ fn writing_in_a_crowd(here: &Here, table: &mut Table) {
     let slots = Arc::new(slots.expect("no slots take little memory"));
     let bus = IoBus::try_new(&here.domain, Arc::clone(&here.host));
     let bus = Arc::new(bus.expect("a bus takes little memory"));
-    let crowd = Crowd::new(vec![
+    let crowd = Crowd::new(&[
         crowd::slots(Arc::clone(&slots), false),
         crowd::slots(slots, true),
         crowd::devices(bus),

@@ -41,12 +41,12 @@ pub struct Crowd {
 
 impl Crowd {
     /// Threads that can do any of `changes`.
-    pub fn new(changes: Vec<Change>) -> Self {
+    pub fn new(changes: &[Change]) -> Self {
         let barrier = Arc::new(Barrier::new(usize::from(WRITERS) + 1));
         let (ends, which) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let threads = (0..WRITERS).map(|writer| {
             let (barrier, ends) = (Arc::clone(&barrier), Arc::clone(&ends));
-            let (which, changes) = (Arc::clone(&which), changes.clone());
+            let (which, changes) = (Arc::clone(&which), changes.to_vec());
             thread::spawn(move || {
                 loop {
                     barrier.wait();
@@ -163,7 +163,7 @@ mod tests {
         let count: Change = Arc::new(move |writer| {
             theirs[usize::from(writer)].fetch_add(1, Ordering::Relaxed);
         });
-        let crowd = Crowd::new(vec![Arc::new(|_| ()), count]);
+        let crowd = Crowd::new(&[Arc::new(|_| ()), count]);
         crowd.write(0);
         crowd.write(1);
         assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == TIMES));
@@ -178,7 +178,7 @@ mod tests {
         let changes = [slots(Arc::clone(&all), true), slots(Arc::clone(&all), false), regions()];
         let changes = changes.into_iter().chain([devices(bus)]);
         for change in changes {
-            Crowd::new(vec![change]).write(0);
+            Crowd::new(&[change]).write(0);
         }
         let section = domain.read_lock();
         assert!(all.load(AddressSpace::Main, &section).is_empty());
