@@ -5,7 +5,9 @@ use std::sync::Arc;
 use mayfly_bench::heap::{Counting, in_use, taken_by};
 use mayfly_bench::{bus, sections};
 use mayfly_iobus::IoBus;
+use mayfly_machine::MachineWorker;
 use mayfly_platform::Host;
+use mayfly_srcu::{Config, Srcu};
 use vm_device::device_manager::IoManager;
 
 #[global_allocator]
@@ -24,12 +26,17 @@ fn main() {
     let devices: Vec<bus::Device> = (0..DEVICES).map(bus::device).collect();
     println!("\nbytes of the heap, while {DEVICES} devices are registered on a bus\n");
     line("", "at most", "when done", "when freed", "deferred");
-    for (what, old, is_read) in [
-        ("deferred, no reader inside", Old::Deferred, false),
-        ("deferred, a reader inside", Old::Deferred, true),
-        ("waited for, no reader inside", Old::WaitedFor, false),
+    for (what, old, has_worker, is_read) in [
+        ("deferred, no reader inside", Old::Deferred, false, false),
+        ("deferred, a worker, no reader inside", Old::Deferred, true, false),
+        ("deferred, a reader inside", Old::Deferred, false, true),
+        ("waited for, no reader inside", Old::WaitedFor, false, false),
     ] {
-        let domain = sections::domain(Arc::new(Host::new()));
+        let host = Arc::new(Host::new());
+        let worker = MachineWorker::spawn(host.clone()).expect("the system has a thread for it");
+        let worker = has_worker.then(|| Arc::clone(worker.worker()));
+        let config = Config { worker, ..Config::default() };
+        let domain = Srcu::try_new(host, config).expect("a domain takes little memory");
         let reader = sections::reader(&domain);
         let bus = IoBus::try_new(&domain, Arc::new(Host::new())).expect("it takes little memory");
         let section = is_read.then(|| reader.lock());

@@ -174,8 +174,8 @@ mod tests {
         let nanos = (0..100).map(|turn| if turn % 5 == 0 { 1e6 } else { f64::from(turn / 5) });
         let ours = Times { name: "ours", nanos: nanos.collect() };
         let theirs = Times { name: "theirs", nanos: vec![1.0; 100] };
-        let ends = ours.interval_of_ratio_to(&theirs).map(|end| end as u32);
-        assert_eq!(ends, [5, 14], "counted from 0");
+        let ends = ours.interval_of_ratio_to(&theirs).map(f64::to_bits);
+        assert_eq!(ends, [5.0_f64, 14.0].map(f64::to_bits), "counted from 0");
     }
 
     #[test]
