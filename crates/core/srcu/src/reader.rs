@@ -90,10 +90,11 @@ impl Reader {
         }
         // [light], see the protocol. Release, as in `leave`: a thread that reads this word instead of that one knows by
         // it that the section before is over, and a plain store would not carry on what that one released.
-        section.store(word + 1, Ordering::Release);
         if self.fenced {
+            section.store(word + 1, Ordering::Release);
             full_fence(line);
         } else {
+            section.store(word + 1, Ordering::Release);
             compiler_barrier();
         }
     }
