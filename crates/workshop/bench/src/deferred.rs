@@ -25,8 +25,18 @@ pub struct ByHand {
 #[expect(dead_code, reason = "what a callback has, and a word that nobody reads")]
 struct Word {
     next: *mut Self,
-    rest: [usize; 4],
+    rest: [usize; 3],
+    /// Frees it: what is deferred may be of any type.
+    act: unsafe fn(*mut Self),
     value: u64,
+}
+
+/// # Safety
+///
+/// `word` is made of a box, and given up.
+unsafe fn free(word: *mut Word) {
+    // SAFETY: as the caller promises.
+    drop(unsafe { Box::from_raw(word) });
 }
 
 impl ByHand {
@@ -54,7 +64,8 @@ impl ByHand {
     pub fn calls(&self, count: u32) {
         for _ in 0..count {
             let value = black_box(1_u64);
-            let word = Box::into_raw(Box::new(Word { next: null_mut(), rest: [0; 4], value }));
+            let word = Word { next: null_mut(), rest: [0; 3], act: free, value };
+            let word = Box::into_raw(Box::new(word));
             let held = self.count();
             self.push(word);
             if held > Self::SOFT && held.is_multiple_of(Self::SHARE) {
@@ -101,9 +112,12 @@ impl ByHand {
         }
         let mut freed = 0;
         while freed < most && !self.ready.get().is_null() {
+            let word = self.ready.get();
             // SAFETY: made of a box, off the stack, and no reader has it.
-            let word = unsafe { Box::from_raw(self.ready.get()) };
-            self.ready.set(word.next);
+            unsafe {
+                self.ready.set((*word).next);
+                ((*word).act)(word);
+            }
             freed += 1;
         }
         self.held.fetch_sub(freed * (Self::COUNT + size_of::<Word>() as u64), Ordering::Release);
