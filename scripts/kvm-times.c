@@ -1,6 +1,8 @@
 /*
- * Times three calls of KVM without anything of Mayfly: the first memslot of a VM that has devices, the deletion of a
- * memslot beside a running vCPU, and the end of a VM. scripts/crosscheck holds what it says against `mayfly run`.
+ * Times six calls of KVM without anything of Mayfly: the first memslot of a VM that has devices, the deletion of a memslot
+ * beside a running vCPU, the end of a VM, the end of one right after a registration, the removal of an ioeventfd right after
+ * a registration, and the start of dirty logging. scripts/crosscheck holds what it says against `mayfly run` and `mayfly
+ * doctor`.
  *
  *     cc -O2 -pthread -o kvm-times scripts/kvm-times.c && ./kvm-times first-memslot 100
  *
@@ -34,6 +36,11 @@
 /* Where the slot is that is deleted. */
 #define SLOT 0xc0000000ull
 #define PORT 0x510
+/* ioeventfds, a page each, and the one that running vCPUs write to. */
+#define EVENTS 0xe0000000ull
+#define DOORBELL 0xd0000000ull
+#define DEVICES 8
+#define TICK 4e6
 
 #define CHECK(call)                                                                                                    \
     ({                                                                                                                 \
@@ -60,10 +67,10 @@ static uint64_t now(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
-/* Sleeps for a random part of two ticks at HZ=250, and leaves the processor awake. */
-static void pause_a_while(void)
+/* Sleeps for a random part of that time, and leaves the processor awake. */
+static void pause_within(double nanoseconds)
 {
-    struct timespec time = {.tv_nsec = (long)(drand48() * 8e6)};
+    struct timespec time = {.tv_nsec = (long)(drand48() * nanoseconds)};
     nanosleep(&time, NULL);
     for (uint64_t begin = now(); now() - begin < 50000;)
         ;
@@ -79,11 +86,33 @@ static char *map(size_t size)
     return memory;
 }
 
-static void set_slot(int vm, unsigned slot, uint64_t gpa, uint64_t size, void *memory)
+static void set_flags(int vm, unsigned slot, uint64_t gpa, uint64_t size, void *memory, unsigned flags)
 {
     struct kvm_userspace_memory_region region = {
-        .slot = slot, .guest_phys_addr = gpa, .memory_size = size, .userspace_addr = (uintptr_t)memory};
+        .slot = slot, .flags = flags, .guest_phys_addr = gpa, .memory_size = size, .userspace_addr = (uintptr_t)memory};
     CHECK(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region));
+}
+
+static void set_slot(int vm, unsigned slot, uint64_t gpa, uint64_t size, void *memory)
+{
+    set_flags(vm, slot, gpa, size, memory, 0);
+}
+
+/* The ioeventfds that VMs have, and two more: one to be added, and the doorbell's, which is the last. */
+static int *events(void)
+{
+    static int all[DEVICES + 2];
+    if (!all[0])
+        for (int i = 0; i < DEVICES + 2; i++)
+            all[i] = (int)CHECK(eventfd(0, EFD_CLOEXEC));
+    return all;
+}
+
+static void event(int vm, int index, unsigned flags)
+{
+    uint64_t address = index > DEVICES ? DOORBELL : EVENTS + (uint64_t)index * PAGE;
+    struct kvm_ioeventfd event = {.addr = address, .len = 4, .fd = events()[index], .flags = flags};
+    CHECK(ioctl(vm, KVM_IOEVENTFD, &event));
 }
 
 /* What the guest does: a pass of writes, one more to r9, and out. */
@@ -121,14 +150,14 @@ struct vcpu {
     atomic_bool stop;
 };
 
-static void create_vcpu(struct vcpu *vcpu, int vm, uint64_t begin, uint64_t end, uint64_t last)
+static void create_vcpu(struct vcpu *vcpu, int vm, int id, uint64_t begin, uint64_t end, uint64_t last)
 {
     static char buffer[sizeof(struct kvm_cpuid2) + 256 * sizeof(struct kvm_cpuid_entry2)];
     struct kvm_cpuid2 *cpuid = (struct kvm_cpuid2 *)buffer;
     struct kvm_sregs sregs;
     struct kvm_mp_state runnable = {.mp_state = KVM_MP_STATE_RUNNABLE};
 
-    vcpu->fd = (int)CHECK(ioctl(vm, KVM_CREATE_VCPU, 0));
+    vcpu->fd = (int)CHECK(ioctl(vm, KVM_CREATE_VCPU, id));
     vcpu->run = mmap(NULL, run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu->fd, 0);
     if (vcpu->run == MAP_FAILED) {
         perror("kvm-times: mmap of a vCPU");
@@ -176,20 +205,16 @@ static void pass(struct vcpu *vcpu)
 static uint64_t first_memslot(void)
 {
     static char *memory;
-    static int events[8];
     if (!memory) {
         memory = map(2 * MIB);
         memset(memory, 1, 2 * MIB);
-        for (int i = 0; i < 8; i++)
-            events[i] = (int)CHECK(eventfd(0, EFD_CLOEXEC));
+        events();
     }
-    pause_a_while();
+    pause_within(2 * TICK);
     int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
     CHECK(ioctl(vm, KVM_CREATE_IRQCHIP, 0));
-    for (int i = 0; i < 8; i++) {
-        struct kvm_ioeventfd event = {.addr = 0xe0000000 + (uint64_t)i * PAGE, .len = 4, .fd = events[i]};
-        CHECK(ioctl(vm, KVM_IOEVENTFD, &event));
-    }
+    for (int i = 0; i < DEVICES; i++)
+        event(vm, i, 0);
     uint64_t begin = now();
     set_slot(vm, 0, 0, 2 * MIB, memory);
     uint64_t took = now() - begin;
@@ -250,7 +275,7 @@ static uint64_t slot_delete_by(clockid_t clock)
         CHECK(ioctl(vm, KVM_CREATE_IRQCHIP, 0));
         set_slot(vm, 0, 0, 8 * MIB, memory);
         set_slot(vm, 1, SLOT, 2 * MIB, slot);
-        create_vcpu(&vcpu, vm, FREE, FREE + 32 * PAGE, SLOT);
+        create_vcpu(&vcpu, vm, 0, FREE, FREE + 32 * PAGE, SLOT);
         pthread_create(&thread, NULL, go, &vcpu);
     }
     let_it_run(&vcpu);
@@ -283,13 +308,115 @@ static uint64_t end_of_vm(void)
     install(memory);
     int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
     set_slot(vm, 0, 0, size, memory);
-    create_vcpu(&vcpu, vm, FREE, size, FREE);
+    create_vcpu(&vcpu, vm, 0, FREE, size, FREE);
     pass(&vcpu);
     uint64_t begin = now();
     munmap(vcpu.run, run_size);
     close(vcpu.fd);
     close(vm);
     uint64_t took = now() - begin;
+    munmap(memory, size);
+    return took;
+}
+
+/* Of a VM with memory, devices and two vCPUs whose last call but the vCPUs' was a registration. */
+static uint64_t close_after_registration(void)
+{
+    static char *memory;
+    struct vcpu vcpus[2] = {0};
+    if (!memory) {
+        memory = map(2 * MIB);
+        memset(memory, 0, 2 * MIB);
+        events();
+    }
+    pause_within(TICK);
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    set_slot(vm, 0, 0, 2 * MIB, memory);
+    CHECK(ioctl(vm, KVM_CREATE_IRQCHIP, 0));
+    for (int i = 0; i < DEVICES; i++)
+        event(vm, i, 0);
+    for (int id = 0; id < 2; id++) {
+        vcpus[id].fd = (int)CHECK(ioctl(vm, KVM_CREATE_VCPU, id));
+        vcpus[id].run = mmap(NULL, run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpus[id].fd, 0);
+    }
+    uint64_t begin = now();
+    for (int id = 0; id < 2; id++) {
+        munmap(vcpus[id].run, run_size);
+        close(vcpus[id].fd);
+    }
+    close(vm);
+    return now() - begin;
+}
+
+/* While two vCPUs write to an ioeventfd, right after another was added. */
+static uint64_t ioeventfd_removed(void)
+{
+    static char *memory;
+    struct vcpu vcpus[2] = {0};
+    pthread_t threads[2];
+    if (!memory) {
+        memory = map(2 * MIB);
+        memset(memory, 0, 2 * MIB);
+        install(memory);
+        events();
+    }
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    CHECK(ioctl(vm, KVM_CREATE_IRQCHIP, 0));
+    for (int i = 0; i < DEVICES; i++)
+        event(vm, i, 0);
+    set_slot(vm, 0, 0, 2 * MIB, memory);
+    for (int id = 0; id < 2; id++)
+        create_vcpu(&vcpus[id], vm, id, FREE, FREE + PAGE, DOORBELL);
+    event(vm, DEVICES + 1, 0);
+    for (int id = 0; id < 2; id++)
+        pthread_create(&threads[id], NULL, go, &vcpus[id]);
+    for (int id = 0; id < 2; id++)
+        let_it_run(&vcpus[id]);
+    /* Waits for what the registrations have started. */
+    event(vm, 1, KVM_IOEVENTFD_FLAG_DEASSIGN);
+    pause_within(TICK);
+    event(vm, DEVICES, 0);
+    uint64_t begin = now();
+    event(vm, 0, KVM_IOEVENTFD_FLAG_DEASSIGN);
+    uint64_t took = now() - begin;
+    for (int id = 0; id < 2; id++)
+        atomic_store(&vcpus[id].stop, 1);
+    for (int id = 0; id < 2; id++) {
+        pthread_join(threads[id], NULL);
+        munmap(vcpus[id].run, run_size);
+        close(vcpus[id].fd);
+    }
+    close(vm);
+    return took;
+}
+
+/* Of a slot of 32 MiB, each page of which the guest has written to twice, in pages of 4 KiB. */
+static uint64_t dirty_log_start(void)
+{
+    size_t size = 32 * MIB;
+    uint64_t at = 256 * MIB;
+    static char *code;
+    struct vcpu vcpu = {0};
+    if (!code) {
+        code = map(2 * MIB);
+        memset(code, 0, 2 * MIB);
+        install(code);
+    }
+    char *memory = map(size);
+    madvise(memory, size, MADV_NOHUGEPAGE);
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    CHECK(ioctl(vm, KVM_CREATE_IRQCHIP, 0));
+    set_slot(vm, 0, 0, 2 * MIB, code);
+    set_slot(vm, 1, at, size, memory);
+    create_vcpu(&vcpu, vm, 0, at, at + size, at);
+    pass(&vcpu);
+    pass(&vcpu);
+    uint64_t begin = now();
+    set_flags(vm, 1, at, size, memory, KVM_MEM_LOG_DIRTY_PAGES);
+    uint64_t took = now() - begin;
+    munmap(vcpu.run, run_size);
+    close(vcpu.fd);
+    close(vm);
     munmap(memory, size);
     return took;
 }
@@ -305,7 +432,13 @@ int main(int count, char **arguments)
     static const struct {
         const char *name;
         uint64_t (*time)(void);
-    } timed[] = {{"first-memslot", first_memslot}, {"slot-delete", slot_delete}, {"slot-delete-cpu", slot_delete_cpu}, {"end-of-vm", end_of_vm}};
+    } timed[] = {{"first-memslot", first_memslot},
+                 {"slot-delete", slot_delete},
+                 {"slot-delete-cpu", slot_delete_cpu},
+                 {"end-of-vm", end_of_vm},
+                 {"close-after-registration", close_after_registration},
+                 {"ioeventfd-removed", ioeventfd_removed},
+                 {"dirty-log-start", dirty_log_start}};
     long rounds = count == 3 ? strtol(arguments[2], NULL, 10) : 0;
     for (unsigned i = 0; rounds > 0 && rounds <= 100000 && i < sizeof(timed) / sizeof(*timed); i++) {
         if (strcmp(arguments[1], timed[i].name))
@@ -322,6 +455,6 @@ int main(int count, char **arguments)
                (unsigned long long)took[(rounds - 1) / 2], (unsigned long long)took[rounds - 1]);
         return 0;
     }
-    fprintf(stderr, "usage: kvm-times first-memslot|slot-delete|slot-delete-cpu|end-of-vm ROUNDS\n");
+    fprintf(stderr, "usage: kvm-times NAME ROUNDS; names are in this file, in main()\n");
     return 2;
 }

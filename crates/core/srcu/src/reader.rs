@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use mayfly_platform::memory::{OutOfMemory, try_box};
-use mayfly_platform::sync::{AtomicU64, Ordering, compiler_fence, fence};
+use mayfly_platform::sync::{Ordering, compiler_fence, fence};
 
 use crate::contexts::{self, LOOKED_FOR};
 use crate::record::{NESTING, ReaderLine, Record, SECTION};
@@ -82,7 +82,8 @@ impl Reader {
 
     #[inline]
     fn enter(&self) {
-        let section = &self.line().section;
+        let line = self.line();
+        let section = &line.section;
         let word = section.load(Ordering::Relaxed);
         if word & NESTING == NESTING {
             too_deep();
@@ -90,7 +91,8 @@ impl Reader {
         // [light], see the protocol. Release, as in `leave`: a thread that reads this word instead of that one knows by
         // it that the section before is over, and a plain store would not carry on what that one released.
         if self.fenced {
-            store_and_fence(section, word + 1);
+            section.store(word + 1, Ordering::Release);
+            full_fence(line);
         } else {
             section.store(word + 1, Ordering::Release);
             compiler_barrier();
@@ -138,16 +140,16 @@ impl Reader {
     }
 }
 
-/// Stores `value`, a release, and passes a full fence.
+/// A full fence, of the reader whose line it is.
 #[inline]
-fn store_and_fence(word: &AtomicU64, value: u64) {
-    // One locked instruction, which is a full fence on x86 and takes half the time of a store and an `mfence`. (The
-    // language does not know that it is one, so not for Miri and the model checkers.)
+fn full_fence(line: &ReaderLine) {
+    // One locked instruction, which is a full fence on x86 and takes half the time of an `mfence`. (The language does not
+    // know that it is one, so not for Miri and the model checkers.) It locks a word of its own: what it had locked,
+    // `leave` could read only when all of it is done.
     if cfg!(all(target_arch = "x86_64", not(any(miri, mayfly_loom, mayfly_shuttle)))) {
-        word.swap(value, Ordering::SeqCst);
+        line.locked.swap(0, core::sync::atomic::Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
     } else {
-        word.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 }

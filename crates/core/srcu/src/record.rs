@@ -26,6 +26,8 @@ pub(crate) struct ReaderLine {
     pub(crate) awaited: AtomicBool,
     /// What entered the present section, where that is known and cannot change: see `contexts`. Synchronises nothing.
     pub(crate) entered_by: core::sync::atomic::AtomicU64,
+    /// What a fenced reader locks for its fence, where a locked instruction is one. Nobody reads it.
+    pub(crate) locked: core::sync::atomic::AtomicU64,
 }
 
 struct Gated {
@@ -49,6 +51,7 @@ impl Record {
                 section: AtomicU64::new(0),
                 awaited: AtomicBool::new(false),
                 entered_by: core::sync::atomic::AtomicU64::new(0),
+                locked: core::sync::atomic::AtomicU64::new(0),
             }),
             gated: CacheLine(Gated {
                 sampled: Cell::new(None),

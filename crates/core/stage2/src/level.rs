@@ -44,6 +44,12 @@ impl Level {
         }
     }
 
+    /// This level and those below, the pages last.
+    #[inline]
+    pub(crate) fn down_to_pages(self) -> impl Iterator<Item = Self> {
+        (0..=self.0).rev().map(Self)
+    }
+
     /// The level above.
     #[inline]
     #[must_use]

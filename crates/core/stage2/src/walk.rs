@@ -22,19 +22,17 @@ impl<F: Format> Root<F> {
             return None;
         }
         let frames = self.space().tables.linear_map();
-        let (mut table, mut level) = (frames.table(self.top()), F::TOP);
-        let entry = loop {
+        let mut table = frames.table(self.top());
+        // As many steps as the format has levels, which the compiler lays out one behind the other.
+        for level in F::TOP.down_to_pages() {
             let entry = table.cell::<F>(level.index_in::<F>(gfn)).load();
             match entry.state(level) {
-                State::Leaf => break entry,
-                State::Table(below) => {
-                    table = frames.table(below);
-                    level = level.below()?;
-                }
+                State::Leaf => return Some((level, entry.to_leaf(level))),
+                State::Table(below) => table = frames.table(below),
                 State::Empty | State::Frozen | State::Removed => return None,
             }
-        };
-        Some((level, entry.to_leaf(level)))
+        }
+        None
     }
 
     /// Whether what `gfn` is mapped to allows an access that needs `wanted`, when a CPU that is just changing the entry

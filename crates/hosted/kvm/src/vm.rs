@@ -268,6 +268,11 @@ impl Vm {
         Ok(slots.swap_remove(index).1)
     }
 
+    /// Memslots that the VM has of this process's own memory.
+    pub fn memory_regions(&self) -> usize {
+        self.shared.slots().len()
+    }
+
     /// Has deleting or moving a memslot zap what that slot had mapped, and not all that the VM has:
     /// `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` with `KVM_X86_QUIRK_SLOT_ZAP_ALL` (Linux
     /// v6.12). On other architectures there is nothing to ask for: see [`Vm::ZAPS_ALL_ROOTS`].

@@ -9,18 +9,22 @@
 //! Files import each other one way, from the top down:
 //!
 //! 1. `experiments.rs`: the list of all experiments. No other file knows it; what runs or answers takes it as a parameter.
-//! 2. `plan.rs`, `passes.rs`, `conclude.rs`: check a selection, run it as often as the user wants, and ask for answers.
+//! 2. `plan.rs`, `passes.rs`, `alike.rs`, `conclude.rs`: check a selection, run it as often as the user wants, refuse rows that
+//!    did not begin alike, and ask for answers.
 //! 3. One folder for each experiment: `device_registration`, `cache_enable`, `slot_delete`, `page_merge`, `teardown`.
 //! 4. `before`: earlier designs that Mayfly replaced, for the experiments to measure. `before/tdp_mmu` implements the trait
 //!    of `slot_delete/design.rs`, which imports nothing of `before`.
-//! 5. What experiments share: `experiment` (the trait), `params`, `answers`, `rows`, `work` (CPU time), `patience`.
+//! 5. What experiments share: `experiment` (the trait), `params`, `answers`, `rows`, `work` (CPU time), `patience`,
+//!    `start` (what a VM has when measured work begins).
 //!
 //! # To add an experiment
 //!
 //! Write a module with a type that implements [`Experiment`], and add a line to [`experiments()`]. The command needs no
-//! change, unless the experiment takes a new parameter, which is a field of [`Params`].
+//! change, unless the experiment takes a new parameter, which is a field of [`Params`]. Each row says what its work began
+//! from, by `start.rs`: otherwise `alike.rs` refuses it.
 
 mod affinity;
+mod alike;
 mod answers;
 mod bar;
 mod before;
@@ -47,6 +51,7 @@ mod progress;
 mod room;
 mod rows;
 mod slot_delete;
+mod start;
 mod teardown;
 mod turns;
 mod undo;

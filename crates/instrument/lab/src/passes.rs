@@ -185,6 +185,9 @@ fn both(mut row: ResultRow, other: ResultRow, levels: &[&str]) -> ResultRow {
         row = row.metric(&name, &samples);
     }
     row.uncompared.extend(other.uncompared);
+    for (work, states) in other.start {
+        row.start.entry(work).or_default().extend(states);
+    }
     for (name, count) in other.counters {
         let is_level = name.starts_with("peak_") || levels.contains(&name.as_str());
         let own = row.counters.entry(name).or_default();
@@ -276,6 +279,7 @@ mod tests {
             Ok(vec![
                 ResultRow::new("spread", Backend::Machine, "mayfly")
                     .param("seed", pass)
+                    .began("pass", [("slots".to_owned(), 1)].into())
                     .metric("known", &samples(self.spread))
                     .metric("wild", &samples(1_000_000))
                     .counter("total", 3)
@@ -316,7 +320,7 @@ mod tests {
         assert!(row.metrics["known"].half_width().unwrap() <= 0.03);
         assert_eq!(row.counters["total"], 3 * u64::from(passes.count));
         assert_eq!((row.counters["peak_total"], &row.params["seed"]), (10, &0.into()));
-        assert_eq!(row.checks.len(), 1);
+        assert_eq!(row.checks.len(), 2, "its own, and that it begins as others do");
         assert_eq!((row.checks[0].ok, &*row.checks[0].detail), (false, "pass 1"));
         assert_eq!(passes.widest.as_ref().unwrap().what, "known of mayfly on machine");
     }

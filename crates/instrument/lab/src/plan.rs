@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_record::{Backend, Description, Goal, Host, Limits, ResultRow};
 
+use crate::alike::held_alike;
 use crate::choice::BackendChoice;
 use crate::course::Course;
 use crate::experiment::{Experiment, Request, Variant};
@@ -186,7 +187,7 @@ impl<'a> Plan<'a> {
     ) -> Result<(), String> {
         let (begun, experiment) = (Instant::now(), part.experiment);
         let mut rows = self.pass(part, 0, course, progress)?;
-        course.keep(rows.clone(), None);
+        course.keep(held_alike(&rows), None);
         if self.goal.is_once() {
             return Ok(());
         }
@@ -207,12 +208,12 @@ impl<'a> Plan<'a> {
                 }
                 Err(why) => Some(why),
             };
-            course.keep(rows.clone(), Some(repetition.so_far(experiment, &rows)));
+            course.keep(held_alike(&rows), Some(repetition.so_far(experiment, &rows)));
             if let Some(why) = failed {
                 return Err(why);
             }
         }
-        course.keep(rows.clone(), Some(repetition.so_far(experiment, &rows)));
+        course.keep(held_alike(&rows), Some(repetition.so_far(experiment, &rows)));
         Ok(())
     }
 

@@ -242,6 +242,7 @@ fn in_turn(
             (Some((_, design)), Some(ground)) => {
                 let built = ground.build(size, mapping)?;
                 let counts = built.counts;
+                rows[index].began(built.start);
                 let torn = ground.tear_down(built, *design)?;
                 let times = size.bytes() as f64 / SAMPLE.bytes().min(size.bytes()) as f64;
                 rows[index].note(counts, torn, times);

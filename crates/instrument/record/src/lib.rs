@@ -34,7 +34,7 @@ pub use host::{Build, Host};
 pub use limits::Limits;
 pub use metrics::{Metrics, Sample};
 pub use read::{Document, ReadError};
-pub use row::{BASELINE, Check, Finding, MACHINE, ResultRow};
+pub use row::{BASELINE, Check, Finding, MACHINE, ResultRow, State};
 pub use samples::{Samples, nanoseconds};
 pub use sink::{Sink, WriteError};
 pub use summary::Summary;

@@ -19,6 +19,9 @@ pub const BASELINE: &str = "mayfly";
 /// its processor from others.
 pub const MACHINE: [&str; 2] = ["qemu", "registers"];
 
+/// What there is when measured work begins: how many of each thing (pages that are mapped, tables, memslots), by name.
+pub type State = BTreeMap<String, u64>;
+
 /// What one variant of an experiment gave on one backend, with one set of parameters.
 ///
 /// Built by chaining:
@@ -47,6 +50,10 @@ pub struct ResultRow {
     /// Parameters it ran with, by name.
     #[serde(default)]
     pub params: BTreeMap<String, Value>,
+    /// The states that measured work began from, by what begins. If there are several of one, that work did not begin alike
+    /// each time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub start: BTreeMap<String, BTreeSet<State>>,
     /// What was measured, by name. Names of what was modelled instead begin with `modelled_`.
     #[serde(default)]
     pub metrics: BTreeMap<String, Summary>,
@@ -112,6 +119,7 @@ impl ResultRow {
             backend,
             variant: variant.to_owned(),
             params: BTreeMap::new(),
+            start: BTreeMap::new(),
             metrics: BTreeMap::new(),
             samples: BTreeMap::new(),
             histograms: BTreeMap::new(),
@@ -127,6 +135,23 @@ impl ResultRow {
     #[must_use]
     pub fn param(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.params.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds a state that `work` began from.
+    #[must_use]
+    pub fn began(mut self, work: &str, state: State) -> Self {
+        self.start.entry(work.to_owned()).or_default().insert(state);
+        self
+    }
+
+    /// Takes all figures away, and the samples that they were made of.
+    #[must_use]
+    pub fn without_figures(mut self) -> Self {
+        self.metrics.clear();
+        self.samples.clear();
+        self.histograms.clear();
+        self.uncompared.clear();
         self
     }
 

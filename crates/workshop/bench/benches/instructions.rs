@@ -91,20 +91,26 @@ library_benchmark_group!(
     benchmarks = [mayfly_call, crossbeam_defer]
 );
 
+const DEVICES: u64 = bus::FEW;
+
 struct MayflyBus {
     bus: IoBus<bus::Device>,
     reader: Reader,
     addresses: Addresses,
 }
 
-fn mayfly_bus(addresses: fn() -> Addresses) -> MayflyBus {
+fn mayfly_bus(addresses: fn(u64) -> Addresses) -> MayflyBus {
     let (platform, domain) = domain();
     let reader = sections::reader(&domain);
-    MayflyBus { bus: bus::mayfly(&domain, platform), reader, addresses: addresses() }
+    MayflyBus {
+        bus: bus::mayfly(&domain, platform, DEVICES),
+        reader,
+        addresses: addresses(DEVICES),
+    }
 }
 
-fn vm_device(addresses: fn() -> Addresses) -> (IoManager, Addresses) {
-    (bus::vm_device(), addresses())
+fn vm_device(addresses: fn(u64) -> Addresses) -> (IoManager, Addresses) {
+    (bus::vm_device(DEVICES), addresses(DEVICES))
 }
 
 #[library_benchmark]

@@ -12,8 +12,10 @@ use vm_device::device_manager::{IoManager, MmioManager};
 
 use crate::addresses::Addresses;
 
-/// How many devices there are.
-pub const DEVICES: u64 = 32;
+/// How many devices a VM has, usually.
+pub const FEW: u64 = 32;
+/// How many it may have.
+pub const MANY: u64 = 1000;
 /// From one device's first address to the next one's.
 const STRIDE: u64 = 0x2000;
 /// How many addresses a device has.
@@ -38,44 +40,54 @@ impl DeviceMmio for Register {
     fn mmio_write(&self, _: MmioAddress, _: MmioAddressOffset, _: &[u8]) {}
 }
 
-fn device(index: u64) -> Device {
+/// The device that a bus has in place `index`.
+pub fn device(index: u64) -> Device {
     Arc::new(Register(index as u32))
 }
 
-/// Reads of any device, uniformly.
-pub fn uniform() -> Addresses {
-    Addresses::uniform(DEVICES, STRIDE, LEN, WIDTH as u64)
+/// Reads of any of `devices` devices, uniformly.
+pub fn uniform(devices: u64) -> Addresses {
+    Addresses::uniform(devices, STRIDE, LEN, WIDTH as u64)
 }
 
-/// Reads of one device only.
-pub fn same() -> Addresses {
-    Addresses::same(DEVICES / 2 * STRIDE + 8)
+/// Reads of one of `devices` devices only.
+pub fn same(devices: u64) -> Addresses {
+    Addresses::same(devices / 2 * STRIDE + 8)
 }
 
-/// Mayfly's bus with its devices.
+/// Where device `index` is on Mayfly's bus.
+pub fn range(index: u64) -> IoRange {
+    IoRange { start: index * STRIDE, len: LEN }
+}
+
+/// Mayfly's bus with `devices` devices.
 ///
 /// # Panics
 ///
 /// If there is no memory for it.
-pub fn mayfly(domain: &Srcu, platform: Arc<dyn Platform>) -> IoBus<Device> {
+pub fn mayfly(domain: &Srcu, platform: Arc<dyn Platform>, devices: u64) -> IoBus<Device> {
     let bus = IoBus::try_new(domain, platform).expect("a bus takes little memory");
-    for index in 0..DEVICES {
-        let range = IoRange { start: index * STRIDE, len: LEN };
-        assert!(bus.register(range, device(index)).is_ok(), "no two devices overlap");
+    for index in 0..devices {
+        assert!(bus.register(range(index), device(index)).is_ok(), "no two devices overlap");
     }
     bus
 }
 
-/// vm-device's manager with its devices.
+/// Registers a device with vm-device's manager, as device `index`.
 ///
 /// # Panics
 ///
-/// Never: no two devices overlap.
-pub fn vm_device() -> IoManager {
+/// If there is one already.
+pub fn register_with_vm_device(manager: &mut IoManager, index: u64, device: Device) {
+    let range = MmioRange::new(MmioAddress(index * STRIDE), LEN).expect("not empty");
+    manager.register_mmio(range, device).expect("no two devices overlap");
+}
+
+/// vm-device's manager with `devices` devices.
+pub fn vm_device(devices: u64) -> IoManager {
     let mut manager = IoManager::new();
-    for index in 0..DEVICES {
-        let range = MmioRange::new(MmioAddress(index * STRIDE), LEN).expect("not empty");
-        manager.register_mmio(range, device(index)).expect("no two devices overlap");
+    for index in 0..devices {
+        register_with_vm_device(&mut manager, index, device(index));
     }
     manager
 }

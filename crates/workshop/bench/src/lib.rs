@@ -6,9 +6,11 @@
 pub mod addresses;
 pub mod bus;
 pub mod companion;
+pub mod crowd;
 pub mod deferred;
 pub mod faults;
 pub mod guest;
+pub mod heap;
 pub mod interrupts;
 pub mod liburcu;
 pub mod memory;
@@ -19,5 +21,6 @@ pub mod qsbr;
 pub mod race;
 pub mod sections;
 pub mod single_thread;
+pub mod sleeper;
 pub mod table;
 pub mod tables;

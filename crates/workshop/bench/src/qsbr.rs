@@ -5,6 +5,8 @@ use core::marker::PhantomData;
 unsafe extern "C" {
     fn urcu_qsbr_register_thread();
     fn urcu_qsbr_unregister_thread();
+    fn urcu_qsbr_synchronize_rcu();
+    fn urcu_qsbr_quiescent_state();
     fn mayfly_bench_qsbr_exits(count: u64, each: u64);
     fn mayfly_bench_qsbr_online_exits(count: u64, each: u64);
 }
@@ -40,6 +42,32 @@ impl Registered {
         const { assert!(EACH <= Self::READS) };
         // SAFETY: as above; the thread is online again when this returns.
         unsafe { mayfly_bench_qsbr_online_exits(u64::from(count), EACH as u64) }
+    }
+}
+
+impl Registered {
+    /// Waits until every registered thread has been in a quiescent state, or is offline.
+    pub fn synchronize(&self) {
+        // SAFETY: `self` says that this thread is registered, and no method here returns inside a section.
+        unsafe { urcu_qsbr_synchronize_rcu() }
+    }
+
+    /// A section, whose end is a quiescent state: a thread that is online is inside until it says otherwise.
+    pub fn section(&self) -> Section<'_> {
+        Section { _registered: self }
+    }
+}
+
+/// A section of a registered thread.
+#[derive(Debug)]
+pub struct Section<'a> {
+    _registered: &'a Registered,
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the thread is registered, and in no other section.
+        unsafe { urcu_qsbr_quiescent_state() }
     }
 }
 

@@ -13,6 +13,10 @@ const BATCH: Duration = Duration::from_micros(200);
 /// How many turns each contender has, unless it is asked for fewer.
 pub const TURNS: usize = 500;
 
+/// Rounds that the turns are divided into, and how many of them lie outside of the interval at either end.
+const ROUNDS: usize = 20;
+const OUTSIDE: usize = 5;
+
 /// Something that can be done many times over.
 pub struct Contender<'a> {
     name: &'static str,
@@ -95,6 +99,18 @@ impl Times {
         median(self.ratios_to(peer).collect())
     }
 
+    /// Between which values that ratio is in the median round of [`ROUNDS`], with a probability of 96 %. A round is as many
+    /// turns that follow each other, and its ratio the median of theirs; the ends are the sixth and the fifteenth of the
+    /// sorted rounds (Hettmansperger, "Statistical Inference Based on Ranks", 1984, chapter 1: the sign test's interval).
+    pub fn interval_of_ratio_to(&self, peer: &Times) -> [f64; 2] {
+        let ratios: Vec<_> = self.ratios_to(peer).collect();
+        let turn = |round: usize| round * ratios.len() / ROUNDS;
+        let round = |round| median(ratios[turn(round)..turn(round + 1)].to_vec());
+        let mut rounds: Vec<_> = (0..ROUNDS).map(round).collect();
+        rounds.sort_by(f64::total_cmp);
+        [rounds[OUTSIDE], rounds[ROUNDS - 1 - OUTSIDE]]
+    }
+
     /// The quartiles of that ratio: half of the turns are between them.
     pub fn quartiles_of_ratio_to(&self, peer: &Times) -> [f64; 2] {
         let mut ratios: Vec<_> = self.ratios_to(peer).collect();
@@ -150,6 +166,16 @@ mod tests {
         let theirs = Times { name: "theirs", nanos: vec![2.0, 20.0, 200.0] };
         assert!((ours.ratio_to(&theirs) - 0.5).abs() < 1e-9);
         assert!(ours.quartiles_of_ratio_to(&theirs).iter().all(|ratio| (ratio - 0.5).abs() < 1e-9));
+    }
+
+    #[test]
+    fn the_interval_is_from_the_sixth_round_to_the_fifteenth_however_wild_the_others_are() {
+        // Round n, of 5 turns, has the ratio n; and one turn of each is off.
+        let nanos = (0..100).map(|turn| if turn % 5 == 0 { 1e6 } else { f64::from(turn / 5) });
+        let ours = Times { name: "ours", nanos: nanos.collect() };
+        let theirs = Times { name: "theirs", nanos: vec![1.0; 100] };
+        let ends = ours.interval_of_ratio_to(&theirs).map(f64::to_bits);
+        assert_eq!(ends, [5.0_f64, 14.0].map(f64::to_bits), "counted from 0");
     }
 
     #[test]

@@ -2,10 +2,15 @@
 
 use crate::race::Times;
 
+/// How far the upper end of a ratio's interval may be above 1 where Mayfly is no slower.
+const TOLERANCE: f64 = 1.05;
+
 /// What a row must reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// At most this many times what the peer takes.
+    /// No slower than the peer: the upper end of the ratio's interval is at most [`TOLERANCE`].
+    NoSlower,
+    /// At most this many times what the peer takes, at the upper end of the ratio's interval.
     TimesPeer(f64),
     /// At most this many nanoseconds.
     Nanos(f64),
@@ -14,10 +19,12 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whether it is reached; nothing to reach: `None`. A ratio counts as it is printed, with two digits.
-    fn is_met(self, nanos: f64, ratio: Option<f64>) -> Option<bool> {
+    /// Whether it is reached; nothing to reach: `None`. The upper end of a ratio counts as it is printed, with two digits.
+    fn is_met(self, nanos: f64, most: Option<f64>) -> Option<bool> {
+        let is_at_most = |bound: f64| most.map(|most| (most * 100.0).round() <= bound * 100.0);
         match self {
-            Self::TimesPeer(bound) => ratio.map(|ratio| (ratio * 100.0).round() <= bound * 100.0),
+            Self::NoSlower => is_at_most(TOLERANCE),
+            Self::TimesPeer(bound) => is_at_most(bound),
             Self::Nanos(bound) => Some(nanos <= bound),
             Self::Shown => None,
         }
@@ -35,7 +42,7 @@ pub struct Table {
 impl Table {
     /// Prints the heading.
     pub fn new() -> Self {
-        line("", "mayfly", "peer", "", "ratio", "target", "");
+        line("", "mayfly", "peer", "", ["ratio", "up to"], "target", "");
         Self::default()
     }
 
@@ -43,15 +50,18 @@ impl Table {
     pub fn row(&mut self, what: &str, ours: &Times, peer: Option<&Times>, target: Target) {
         let nanos = ours.median();
         let ratio = peer.map(|peer| ours.ratio_to(peer));
+        let most = peer.map(|peer| ours.interval_of_ratio_to(peer)[1]);
         let beside = peer.map_or("", |peer| peer.name);
-        let verdict = self.judge(target.is_met(nanos, ratio), what, beside);
+        let verdict = self.judge(target.is_met(nanos, most), what, beside);
+        let told = |ratio: Option<f64>| ratio.map_or_else(String::new, |it| format!("{it:.2}"));
         line(
             what,
             &time(nanos),
             &peer.map_or_else(String::new, |peer| time(peer.median())),
             beside,
-            &ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            [&told(ratio), &told(most)],
             &match target {
+                Target::NoSlower => format!("<= {TOLERANCE:.2}"),
                 Target::TimesPeer(bound) => format!("<= {bound:.2}"),
                 Target::Nanos(bound) => format!("<= {}", time(bound)),
                 Target::Shown => String::new(),
@@ -72,12 +82,12 @@ impl Table {
             &speed_up(together),
             &speed_up(apart),
             apart.name,
-            &format!("{reached:.2}"),
+            [&format!("{reached:.2}"), ""],
             &format!(">= {share:.2}"),
             verdict,
         );
         let [low, high] = apart.quartiles_of_ratio_to(together);
-        println!("{:<97}middle half: {low:.2} to {high:.2}", "");
+        println!("{:<101}middle half: {low:.2} to {high:.2}", "");
     }
 
     /// The word for a target that is met, or not; remembers it.
@@ -121,12 +131,13 @@ fn line(
     ours: &str,
     theirs: &str,
     peer: &str,
-    ratio: &str,
+    [ratio, most]: [&str; 2],
     target: &str,
     verdict: &str,
 ) {
-    let line =
-        format!("{what:<46} {ours:>9} {theirs:>9} {peer:<28} {ratio:>5}  {target:<10} {verdict}");
+    let line = format!(
+        "{what:<50} {ours:>9} {theirs:>9} {peer:<28} {ratio:>5} {most:>5}  {target:<10} {verdict}"
+    );
     println!("{}", line.trim_end());
 }
 
@@ -158,9 +169,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_judged_as_it_is_printed() {
-        let target = Target::TimesPeer(1.0);
-        assert_eq!(target.is_met(0.0, Some(1.004)), Some(true));
-        assert_eq!(target.is_met(0.0, Some(1.006)), Some(false));
+        for (target, most) in [(Target::TimesPeer(1.0), 1.0), (Target::NoSlower, TOLERANCE)] {
+            assert_eq!(target.is_met(0.0, Some(most + 0.004)), Some(true));
+            assert_eq!(target.is_met(0.0, Some(most + 0.006)), Some(false));
+        }
         assert_eq!(Target::Nanos(1000.0).is_met(1000.1, None), Some(false));
         assert_eq!(Target::Shown.is_met(0.0, Some(9.0)), None);
     }

@@ -3,6 +3,7 @@
 
 pub mod aarch64;
 pub mod mayfly;
+pub mod multiarch;
 pub mod x86;
 
 use std::ptr::NonNull;
@@ -79,6 +80,11 @@ impl Memory {
     }
 }
 
+// SAFETY: the map is the arena's, which any thread may take frames from and write to.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 #[cfg(test)]
 mod tests {
     use mayfly_platform::Host;
@@ -106,6 +112,7 @@ mod tests {
         let mut aarch64 = aarch64::Tables::new(&hardware);
         aarch64.map_run();
         let x86 = x86::Tables::mapped(&hardware);
+        let multiarch = multiarch::Tables::mapped(&hardware);
         for address in [0, PAGE_SIZE, 0x1234_5000, GIB - PAGE_SIZE] {
             let gfn = Gfn::new(address / PAGE_SIZE);
             for found in [run.translation(gfn), single.translation(gfn)] {
@@ -114,9 +121,10 @@ mod tests {
             }
             assert_eq!(aarch64.translation(address), (3, physical(address)));
             assert_eq!(x86.translation(address), Some(physical(address)));
+            assert_eq!(multiarch.translation(address), Some(physical(address)));
         }
         assert_eq!(run.translation(Gfn::new(u64::from(PAGES))), None);
-        assert_eq!(x86.translation(GIB), None);
+        assert_eq!((x86.translation(GIB), multiarch.translation(GIB)), (None, None));
     }
 
     #[test]

@@ -36,6 +36,30 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        step: "a fenced reader that enters passes a fence",
+        edits: &[("core/srcu/src/reader.rs", "            full_fence(line);\n", "")],
+        killer: Killer::new(
+            Checker::Emitted,
+            "srcu",
+            ("emitted_code", "a_readers_barriers_stand_where_the_protocol_has_them"),
+            "not in this order",
+        ),
+    },
+    Mutant {
+        step: "what a fenced reader has for a fence on x86 is a locked instruction",
+        edits: &[(
+            "core/srcu/src/reader.rs",
+            "        line.locked.swap(0, core::sync::atomic::Ordering::SeqCst);\n",
+            "",
+        )],
+        killer: Killer::new(
+            Checker::Emitted,
+            "srcu",
+            ("emitted_code", "a_readers_barriers_stand_where_the_protocol_has_them"),
+            "\"SFPSFA\"",
+        ),
+    },
+    Mutant {
         step: "an asymmetric reader that leaves passes a compiler barrier",
         edits: &[(
             "core/srcu/src/reader.rs",

@@ -19,6 +19,7 @@ use mayfly_vm::Exit;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::populate::{self, frames_for, touch};
+use crate::start::Start;
 use crate::work::{Interrupts, Meter, Spent, Threads};
 
 use super::design::Design;
@@ -91,6 +92,8 @@ pub(super) struct Ground {
 /// A VM that is up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
+    /// What the VM had before its first vCPU ran.
+    pub(super) start: Start,
     /// The first vCPU, without what it set up before the others came and between them.
     pub(super) boot: Piece,
     /// The others, in their order.
@@ -146,13 +149,14 @@ impl Ground {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let (boot, secondaries) = vcpus.split_first_mut().context("there is a vCPU")?;
 
+        let start = Start::of(&vm, self.machine.hardware().arena());
         let charged = self.charged();
         let before = self.machine.cache().lines();
         let interrupts = Interrupts::of(&self.machine);
         let metered = || Meter::begin(Threads::default().and_of(&self.machine));
         let meter = metered();
         let booted = self.piece(|| boot.come_up(&vm, &rule, 0..BOOT))?;
-        let mut up = Measured { boot: booted, spent: meter.end(), ..Measured::default() };
+        let mut up = Measured { boot: booted, spent: meter.end(), start, ..Measured::default() };
         let mut mapped = self.shape.later_at(0);
         up.set_up = self.set_up(&vm, boot, &rule, 0..mapped)?;
         for (number, secondary) in (0..).zip(&mut *secondaries) {

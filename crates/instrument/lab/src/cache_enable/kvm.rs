@@ -14,11 +14,12 @@ use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::room::Room;
+use crate::start::{Start, Starts};
 use crate::work::{self, Meter, Spent, Threads};
 
 use super::bring_up::{BOOT, SECONDARY, Shape};
 use super::names::{LINES, REAL, VCPUS};
-use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
+use super::rows::{BEGINS, BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
 
 /// What of that there is no room for.
 pub(super) fn left_out(request: &Request<'_>) -> Vec<String> {
@@ -88,8 +89,8 @@ impl Ups {
         if let Some(why) = self.why_not {
             return row.skipped(why);
         }
-        let Times { bring_up, secondary, set_up, spent, reads, right } = self.times;
-        work::report(row, &spent)
+        let Times { starts, bring_up, secondary, set_up, spent, reads, right } = self.times;
+        work::report(starts.report(row), &spent)
             .metric(BRING_UP, &bring_up)
             .metric(SECONDARY_TIME, &secondary)
             .metric(SET_UP, &set_up)
@@ -101,6 +102,7 @@ impl Ups {
 /// What VMs took, and what their guests have read.
 #[derive(Default)]
 struct Times {
+    starts: Starts,
     bring_up: Samples,
     secondary: Samples,
     set_up: Samples,
@@ -127,6 +129,8 @@ impl Times {
             vcpus.push(vcpu);
             early = end;
         }
+        let (slots, count) = (vm.memory_regions() as u64, vcpus.len() as u64);
+        self.starts.note(BEGINS, Start { slots, vcpus: count, ..Start::default() });
         let mut all = Duration::ZERO;
         let mut spent = Spent::default();
         for (id, vcpu) in vcpus.iter_mut().enumerate() {

@@ -9,7 +9,11 @@ use mayfly_record::{ResultRow, Samples, Unit, nanoseconds, units};
 use super::bring_up::{Measured, Piece, Shape};
 use super::cost::LineCost;
 use super::design::Design;
+use crate::start::Starts;
 use crate::work;
+
+/// What begins from what a VM has, in records.
+pub(super) const BEGINS: &str = "the first vCPU";
 
 pub(super) const BRING_UP: &str = "bring_up";
 pub(super) const SECONDARY: &str = "secondary";
@@ -38,7 +42,9 @@ impl Row {
         shape: Shape,
         line: Option<LineCost>,
     ) -> ResultRow {
-        let row = work::report(row, self.ups.iter().map(|up| &up.spent));
+        let mut starts = Starts::default();
+        self.ups.iter().for_each(|up| starts.note(BEGINS, up.start));
+        let row = work::report(starts.report(row), self.ups.iter().map(|up| &up.spent));
         let row = self.checked(self.timed(row, line), design, shape);
         let Some(line) = line else { return row };
         row.counter("modelled_ps_a_line", nanoseconds(line.times(1000)))

@@ -3,6 +3,7 @@
 use mayfly_record::ResultRow;
 
 use crate::params::Order;
+use crate::start::Start;
 use crate::work::Spent;
 
 use super::shape::Shape;
@@ -50,6 +51,9 @@ pub(super) trait Subject {
 
     /// Runs vCPU 0 to its first MMIO exit, at the doorbell, where no ioeventfd is yet.
     fn run_to_first_exit(&mut self) -> anyhow::Result<()>;
+
+    /// What the VM has; not timed.
+    fn start(&self) -> anyhow::Result<Start>;
 
     /// Registers the doorbell's ioeventfd, and has every vCPU write to it, each on its thread; returns when each has.
     fn start_all(&mut self, shape: Shape) -> anyhow::Result<()>;

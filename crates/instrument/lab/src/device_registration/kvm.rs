@@ -13,6 +13,7 @@ use rustix::thread::{Pid, gettid};
 use crate::crew;
 use crate::params::Order;
 use crate::patience::ended;
+use crate::start::Start;
 use crate::work::{self, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
@@ -29,6 +30,8 @@ pub(super) struct KvmSubject {
     eventfds: Vec<IoEvent>,
     doorbell: IoEvent,
     vm: Option<Vm>,
+    /// ioeventfds that the VM has.
+    registered: u64,
     vcpus: Vec<Vcpu>,
     /// Created while the others run.
     late: Option<Vcpu>,
@@ -70,6 +73,7 @@ impl KvmSubject {
             eventfds: (0..shape.devices + EXTRA).map(eventfd).collect::<Result<_, _>>()?,
             doorbell: IoEvent::new(DOORBELL, 4, None)?,
             vm: None,
+            registered: 0,
             vcpus: Vec::new(),
             late: None,
             running: Vec::new(),
@@ -123,6 +127,7 @@ impl Subject for KvmSubject {
 
     fn create(&mut self, _: Order) -> anyhow::Result<()> {
         self.vm = Some(Vm::create(&self.kvm)?);
+        self.registered = 0;
         Ok(())
     }
 
@@ -131,11 +136,15 @@ impl Subject for KvmSubject {
     }
 
     fn register(&mut self, index: u32) -> anyhow::Result<()> {
-        Ok(self.vm()?.register_ioeventfd(&self.eventfds[index as usize])?)
+        self.vm()?.register_ioeventfd(&self.eventfds[index as usize])?;
+        self.registered += 1;
+        Ok(())
     }
 
     fn unregister(&mut self, index: u32) -> anyhow::Result<()> {
-        Ok(self.vm()?.unregister_ioeventfd(&self.eventfds[index as usize])?)
+        self.vm()?.unregister_ioeventfd(&self.eventfds[index as usize])?;
+        self.registered -= 1;
+        Ok(())
     }
 
     fn set_memory(&mut self, index: u16) -> anyhow::Result<()> {
@@ -173,6 +182,11 @@ impl Subject for KvmSubject {
             "the first exit is {exit:?}"
         );
         Ok(())
+    }
+
+    fn start(&self) -> anyhow::Result<Start> {
+        let (slots, vcpus) = (self.vm()?.memory_regions() as u64, self.vcpus.len() as u64);
+        Ok(Start { slots, vcpus, devices: Some(self.registered), ..Start::default() })
     }
 
     fn start_all(&mut self, shape: Shape) -> anyhow::Result<()> {

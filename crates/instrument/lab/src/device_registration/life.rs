@@ -45,6 +45,7 @@ pub(super) fn live(
     timings.time(Timed::LaterMemslot, || vm.set_memory(1))?;
     timings.time(Timed::Unregister, || vm.unregister(0))?;
     timings.spent(&vm.end());
+    timings.starts.note("changes while vCPUs run", vm.start()?);
     busy(vm, shape, timings, phase)?;
     vm.begin();
     timings.time(Timed::Destroy, || vm.destroy())?;

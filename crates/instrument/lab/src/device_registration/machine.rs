@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
+use mayfly_iobus::{IoRange, Ioeventfd, LastHit, Refused, Replaced, WriteHit};
 use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
     MachineWorker, Processors, Register, Rigour, Running, VmOptions,
@@ -21,6 +21,7 @@ use mayfly_vm::{Bus, Exit};
 use crate::affinity::{self, Pinned};
 use crate::params::Order;
 use crate::populate::touch;
+use crate::start::Start;
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
@@ -132,6 +133,24 @@ impl MachineSubject {
         // Those that run are with their threads.
         let has_vcpus = !self.vcpus.is_empty() || !self.running.is_empty();
         self.disposal.dispose(replaced, has_vcpus)
+    }
+
+    /// Devices and ioeventfds that are found where there may be some, but for the doorbell.
+    fn found(&self) -> anyhow::Result<usize> {
+        let vm = self.vm()?;
+        let section = vm.srcu().read_lock();
+        let irqchip = IRQCHIP.iter().filter(|(bus, range)| {
+            let found =
+                vm.bus(*bus).find(&section, &mut LastHit::default(), range.start, range.len);
+            found.is_some()
+        });
+        let indexes = 0..u32::try_from(self.eventfds.len())?;
+        let eventfds = indexes.map(Self::eventfd).filter(|on| {
+            let (mmio, last) = (vm.bus(Bus::Mmio), &mut LastHit::default());
+            let found = mmio.find_write(&section, last, on.address, on.len.into(), 0);
+            matches!(found, Some(WriteHit::Eventfd(_)))
+        });
+        Ok(irqchip.count() + eventfds.count())
     }
 
     fn eventfd(index: u32) -> Ioeventfd {
@@ -254,6 +273,11 @@ impl Subject for MachineSubject {
         let exit = vcpu.run(cpu);
         ensure!(matches!(exit, Exit::Mmio(_)), "the first exit is {exit:?}");
         Ok(())
+    }
+
+    fn start(&self) -> anyhow::Result<Start> {
+        let devices = Some(self.found()? as u64);
+        Ok(Start { devices, ..Start::of(self.vm()?, self.machine.hardware().arena()) })
     }
 
     fn start_all(&mut self, _: Shape) -> anyhow::Result<()> {

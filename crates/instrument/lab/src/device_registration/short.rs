@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mayfly_kvm::{GuestMemory, IoEvent, Irqchip, Kvm, MemoryFlags, Vcpu, Vm, VmBuilder, Waits};
 
 use crate::params::Order;
+use crate::start::Start;
 
 use super::layout::{MEMORY, eventfd_address};
 use super::shape::Shape;
@@ -62,13 +63,13 @@ impl Short {
         phase: &mut dyn FnMut(),
     ) -> anyhow::Result<()> {
         phase();
-        let [ready, after_create, close] = self.one(order, shape, age)?;
+        let [ready, after_create, close] = self.one(order, shape, age, timings)?;
         timings.took(Timed::Ready, ready);
         timings.took(Timed::ReadyAfterCreate, after_create);
         timings.took(Timed::Close, close);
         timings.took(Timed::ReadyAndClose, ready + close);
         phase();
-        let [ready, _, close] = self.one(order, shape, Duration::ZERO)?;
+        let [ready, _, close] = self.one(order, shape, Duration::ZERO, timings)?;
         timings.took(Timed::CloseAtOnce, close);
         timings.took(Timed::ReadyAndCloseAtOnce, ready + close);
         Ok(())
@@ -76,7 +77,13 @@ impl Short {
 
     /// One VM: until all vCPUs are there, the same from when it was created, and its end. It is warmed up with one that is
     /// not timed.
-    fn one(&self, order: Order, shape: Shape, age: Duration) -> anyhow::Result<[Duration; 3]> {
+    fn one(
+        &self,
+        order: Order,
+        shape: Shape,
+        age: Duration,
+        timings: &mut Timings,
+    ) -> anyhow::Result<[Duration; 3]> {
         let warm = Vm::create(&self.kvm)?;
         warm.create_irqchip()?;
         let vcpu = warm.create_vcpu(0)?;
@@ -92,6 +99,8 @@ impl Short {
             }
             None => self.start(order, shape)?,
         };
+        let (slots, count) = (vm.memory_regions() as u64, vcpus.len() as u64);
+        timings.starts.note("close", Start { slots, vcpus: count, ..Start::default() });
         sleep(age);
         let end = Instant::now();
         let memory = vm.destroy(vcpus);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mayfly_record::{ResultRow, Samples};
 
 use crate::experiment::Metric;
+use crate::start::Starts;
 use crate::work::{self, Spent};
 
 /// A timed call. Indexes [`TIMED`].
@@ -95,6 +96,8 @@ const ROOM: usize = 4096;
 
 /// The samples of a row.
 pub(super) struct Timings {
+    /// What the VMs had.
+    pub(super) starts: Starts,
     samples: Vec<Samples>,
     /// In this VM's life so far.
     spent: Spent,
@@ -105,6 +108,7 @@ impl Default for Timings {
     fn default() -> Self {
         // Not by clones of one: those have no room.
         Self {
+            starts: Starts::default(),
             samples: TIMED.iter().map(|_| Samples::with_capacity(ROOM)).collect(),
             spent: Spent::default(),
             lives: Vec::new(),
@@ -147,7 +151,7 @@ impl Timings {
         TIMED
             .iter()
             .zip(&self.samples)
-            .fold(work::report(row, &self.lives), |row, (metric, samples)| {
+            .fold(work::report(self.starts.report(row), &self.lives), |row, (metric, samples)| {
                 row.metric(metric.name, samples)
             })
     }

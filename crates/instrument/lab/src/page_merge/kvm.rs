@@ -20,10 +20,12 @@ use crate::mapping::Mapping;
 use crate::params::{self, Bound, Size};
 use crate::patience::{Look, ended, until};
 use crate::progress::Progress;
+use crate::start::{Start, Starts};
 use crate::undo::Changed;
 
 use self::merged::Merged;
 use super::names::{LEFT_ALONE, MERGED_WRITE, NAME, OWN_WRITE};
+use super::rounds::BEGINS;
 use super::scans::Scans;
 use super::shape::Shape;
 
@@ -186,6 +188,7 @@ fn all_rounds(
 
 #[derive(Default)]
 struct Measured {
+    starts: Starts,
     merged_write: Samples,
     own_write: Samples,
     scans: Scans,
@@ -224,6 +227,10 @@ impl Measured {
             subject.run_to(equal)?;
         }
         self.check(subjects, memory)?;
+        for Subject { vm, .. } in &*subjects {
+            let (slots, vcpus) = (vm.memory_regions() as u64, VCPUS.into());
+            self.starts.note(BEGINS, Start { slots, vcpus, ..Start::default() });
+        }
         let (start, scans) = (Instant::now(), ksm.counter("full_scans")?);
         self.merge(pages, vms.into(), ksm)?;
         self.scans.note(ksm.counter("full_scans")? - scans, start.elapsed());
@@ -291,7 +298,7 @@ impl Measured {
         let Merged { own, shared, sharing } = all;
         let (merged, wanted) = all.of_all(pages, vms.into());
         let row = own.into_iter().fold(row, |row, own| row.counter("own_pages_merged", own));
-        Scans::report(row, [&self.scans])
+        Scans::report(self.starts.report(row), [&self.scans])
             .metric(MERGED_WRITE, &self.merged_write)
             .metric(OWN_WRITE, &self.own_write)
             .counter("pages_shared", shared)

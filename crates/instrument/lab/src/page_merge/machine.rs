@@ -14,6 +14,7 @@ use super::scans::Scans;
 use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
+use crate::start::Starts;
 use crate::turns::{SEED, seed, turns};
 use crate::work;
 
@@ -86,6 +87,7 @@ fn report(row: ResultRow, rounds: &[Measured]) -> ResultRow {
     let cpu = |of: &dyn Fn(&Measured) -> u64| {
         Samples::by_round(Unit::Nanoseconds, rounds.iter().map(|round| [of(round)]))
     };
+    let row = Starts::of_all(rounds.iter().map(|round| &round.starts)).report(row);
     let row = work::report(row, rounds.iter().map(|round| &round.spent))
         .metric(VM_CPU, &cpu(&|round| round.tally.faults_cpu + round.log.cpu))
         .metric(FAULT_CPU, &cpu(&|round| round.tally.faults_cpu))

@@ -28,6 +28,7 @@ use super::shape::Shape;
 use super::watched::{Log, runs_a_vcpu};
 use crate::idle::idle;
 use crate::patience::{self, Look, ended, two_more};
+use crate::start::{Start, Starts};
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 /// Pages that are write-protected together.
@@ -38,6 +39,9 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// A guest that comes upon memory that is elsewhere, or may not be written, tries again after this.
 const RETRY: Duration = Duration::from_micros(100);
+
+/// What begins from what each VM has, in records.
+pub(super) const BEGINS: &str = "the round";
 
 /// What the core has charged for.
 pub(super) const CHARGED: [(&str, Op); 6] = [
@@ -52,6 +56,7 @@ pub(super) const CHARGED: [(&str, Op); 6] = [
 /// What came of VMs.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
+    pub(super) starts: Starts,
     pub(super) log: Log,
     pub(super) scans: Scans,
     pub(super) tally: Tally,
@@ -193,6 +198,10 @@ impl<F: Format> Running<'_, '_, F> {
     fn all_rounds(&self, measured: &mut Measured, rounds: u32) -> anyhow::Result<()> {
         measured.expected = self.expected();
         self.sweep()?;
+        for Subject { vm, .. } in &self.rig.vms {
+            let arena = self.rig.machine.hardware().arena();
+            measured.starts.note(BEGINS, Start::of(vm, arena));
+        }
         let charged = || CHARGED.map(|(_, op)| self.rig.machine.hardware().charged(op));
         let (before, merged) = (charged(), self.rig.merger.statistics().pages_merged);
         let tlbs = self.tlbs();

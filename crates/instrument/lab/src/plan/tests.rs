@@ -1,5 +1,7 @@
 use std::cell::RefCell;
 
+use mayfly_record::{Samples, Unit};
+
 use super::*;
 use crate::course::{Failure, Outcome};
 use crate::experiment::{Metric, Param};
@@ -25,6 +27,11 @@ const WIDE: Probe = Probe {
         variant(Backend::Machine, "mayfly"),
         variant(Backend::Kvm, "kernel"),
     ],
+};
+/// Its variants measure something, and `slow` begins with less than the other.
+const UNEVEN: Probe = Probe {
+    name: "uneven",
+    variants: &[variant(Backend::Machine, "slow"), variant(Backend::Machine, "mayfly")],
 };
 const LUCKY: Probe = Probe { name: "lucky", variants: &[variant(Backend::Machine, "mayfly")] };
 const NARROW: Probe = Probe { name: "narrow", variants: &[variant(Backend::Machine, "mayfly")] };
@@ -71,9 +78,15 @@ impl Experiment for Probe {
             .iter()
             .map(|v| {
                 progress.step();
-                ResultRow::new(self.name, v.backend, v.name)
+                let row = ResultRow::new(self.name, v.backend, v.name)
                     .param("vms", vms)
-                    .param("hz", request.hz())
+                    .param("hz", request.hz());
+                if self.name != "uneven" {
+                    return row;
+                }
+                let tables = if v.name == "slow" { 7 } else { 652 };
+                row.began("deletion", [("tables".to_owned(), tables)].into())
+                    .metric("time", &Samples::of(Unit::Nanoseconds, [7]))
             })
             .collect();
         progress.finish();
@@ -106,6 +119,18 @@ fn ran(rows: &[ResultRow]) -> Vec<String> {
         if row.skipped.is_some() { format!("({name})") } else { name }
     };
     rows.iter().map(name).collect()
+}
+
+#[test]
+fn a_row_that_began_with_less_than_another_has_no_figures_in_the_outcome_and_a_check_that_failed() {
+    let (host, course) = (host(false), Course::default());
+    let plan = Plan::within(Limits::default(), &[&UNEVEN], &Selection::default(), &host).unwrap();
+    plan.run(&course, &mut Silent);
+    let Outcome { rows, failures, .. } = course.outcome();
+    let told = rows.iter().map(|row| (row.metrics.len(), row.checks[0].ok));
+    assert_eq!(told.collect::<Vec<_>>(), [(0, false), (1, true)]);
+    assert!(rows[0].checks[0].detail.contains("tables 652"), "{:?}", rows[0].checks);
+    assert!(failures.is_empty());
 }
 
 #[test]

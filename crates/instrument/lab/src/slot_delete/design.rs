@@ -12,6 +12,7 @@ use mayfly_stage2::Level;
 
 use super::guest::Guest;
 use super::watch::Log;
+use crate::start::Start;
 use crate::work::Threads;
 
 /// A part of the guest's memory.
@@ -95,6 +96,9 @@ pub(crate) trait Design: Send + Sync {
 
     /// Maps all of a slot by pages, where the root is that vCPUs run on.
     fn populate(&self, slot: &Slot) -> anyhow::Result<()>;
+
+    /// What the VM has.
+    fn start(&self) -> Start;
 
     /// Its threads that are no vCPU's.
     fn threads(&self) -> Threads;

@@ -15,6 +15,7 @@ use crate::crew;
 use crate::idle::idle;
 use crate::params::Zap;
 use crate::patience::ended;
+use crate::start::{Start, Starts};
 
 use super::metrics;
 use super::rounds::{Shape, all_run};
@@ -57,6 +58,7 @@ impl Progress {
 /// What came of one VM. Times in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
+    starts: Starts,
     delete: Vec<u64>,
     delete_cpu: Vec<u64>,
     create: Vec<u64>,
@@ -139,6 +141,8 @@ fn deletion(
     for progress in progress {
         progress.longest.store(0, Ordering::Relaxed);
     }
+    let (slots, vcpus) = (vm.memory_regions() as u64, progress.len() as u64);
+    measured.starts.note("deletion", Start { slots, vcpus, ..Start::default() });
     let add = |threads: Threads, vcpu: &Pid| threads.and(ThreadRole::Vcpu, *vcpu);
     let vcpus = progress.iter().filter_map(|progress| progress.thread.get());
     let meter = Meter::begin(vcpus.fold(Threads::default(), add));
@@ -161,6 +165,7 @@ pub(super) fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
     let times = |of: fn(&Measured) -> &Vec<u64>| {
         Samples::by_round(Unit::Nanoseconds, vms.iter().map(|vm| of(vm).iter().copied()))
     };
+    let row = Starts::of_all(vms.iter().map(|vm| &vm.starts)).report(row);
     let wrong: u64 = vms.iter().map(|vm| vm.wrong).sum();
     work::report(row, vms.iter().map(|vm| &vm.spent))
         .metric(metrics::SPARSE_DELETE, &times(|vm| &vm.delete))

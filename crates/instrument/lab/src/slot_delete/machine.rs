@@ -14,6 +14,7 @@ use mayfly_vm::SlotZap;
 use crate::before::tdp_mmu::{Locking, TdpMmu, Waiting};
 use crate::experiment::Variant;
 use crate::params::Zap;
+use crate::start::Starts;
 use crate::work::{self, cpu_here};
 
 use super::mayfly::Mayfly;
@@ -93,6 +94,7 @@ fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
     };
     let (reads, mismatches) = (sum(|vm| vm.reads), sum(|vm| vm.mismatches));
     let (late_writes, leaked) = (sum(|vm| vm.late_writes), sum(|vm| vm.leaked));
+    let row = Starts::of_all(vms.iter().map(|vm| &vm.starts)).report(row);
     let most_roots = vms.iter().map(|vm| vm.most_roots).max().unwrap_or(0);
     work::report(row, vms.iter().map(|vm| &vm.spent))
         .metric(metrics::ROOT_LOAD, &loads(Unit::Nanoseconds, |load| load.wall))

@@ -18,6 +18,7 @@ use rustix::thread::{Pid, gettid};
 use super::design::{Design, Left, Slot};
 use super::guest::Guest;
 use super::watch::{self, Log, Watch};
+use crate::start::Start;
 use crate::work::{ThreadRole, Threads};
 
 const VMID_BITS: u32 = 16;
@@ -127,6 +128,10 @@ impl Design for Mayfly {
             }
         }
         Ok(())
+    }
+
+    fn start(&self) -> Start {
+        Start::of(&self.vm, self.watch.hardware().arena())
     }
 
     fn threads(&self) -> Threads {

@@ -58,7 +58,10 @@ pub(super) static METRICS: [Metric; 21] = [
         name: ZAP_SLICE,
         summary: "a zap's time of its processor between two chances to stop",
     },
-    Metric { name: GUEST_STALL, summary: "a guest's longest time without an access, in a round" },
+    Metric {
+        name: GUEST_STALL,
+        summary: "a guest's longest time for an access, exits included, in a round",
+    },
     Metric {
         name: SPARSE_DELETE_CPU,
         summary: "deleting 2 MiB, of which a page a vCPU is mapped: the caller's processor (KVM)",

@@ -17,6 +17,7 @@ use super::refault::Refaulted;
 use super::watch::{self, Log, RootLoad, Watch};
 use crate::params::Size;
 use crate::patience::{Look, ended, two_more, until};
+use crate::start::Starts;
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
@@ -27,6 +28,10 @@ const DELETED_AT: u64 = Size::MAX.bytes() >> 30;
 
 /// How often what is waited for is looked at.
 const LOOK: Duration = Duration::from_micros(50);
+
+/// What begins from what a VM has, in records.
+const DELETION: &str = "deletion";
+const PARKED_DELETION: &str = "deletion with vCPUs parked";
 
 const STACK: usize = 256 << 10;
 
@@ -57,6 +62,7 @@ impl Shape {
 /// What came of one VM. Times in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
+    pub(super) starts: Starts,
     /// While all vCPUs ran.
     pub(super) deleted: Vec<Deleted>,
     /// While every other one was parked.
@@ -160,8 +166,11 @@ pub(super) fn measure<D: Design>(
             .inspect_err(|_| stop(&design, &progress))?;
         let running =
             Running { design: &design, machine, watch, memory: &memory, vcpus: &progress };
-        let ran = (0..shape.all_deletions())
-            .try_for_each(|number| running.deletion(number == shape.deletions, &mut measured));
+        // The first vCPU that runs makes the root, without which there is nothing to map memory in.
+        let ran = all_run(&progress, Progress::steps).and_then(|()| {
+            (0..shape.all_deletions())
+                .try_for_each(|number| running.deletion(number == shape.deletions, &mut measured))
+        });
         stop(&design, &progress);
         let joined: Vec<_> = vcpus.into_iter().map(ScopedJoinHandle::join).collect();
         for vcpu in joined {
@@ -218,6 +227,7 @@ impl<D: Design> Running<'_, D> {
         let Self { design, machine, watch, memory, vcpus } = *self;
         design.populate(&memory.stays)?;
         design.populate(&memory.deleted)?;
+        measured.starts.note(if parks { PARKED_DELETION } else { DELETION }, design.start());
         all_run(vcpus, Progress::steps)?;
         if parks {
             self.park()?;

@@ -5,14 +5,19 @@ use mayfly_machine::Machine;
 use mayfly_record::Host;
 use mayfly_vm::SlotZap;
 
+use super::design::{Design, Left, Slot};
+use super::guest::Guest;
 use super::mayfly::Mayfly;
 use super::rounds::{Measured, measure};
-use super::watch::Watch;
+use super::watch::{Log, Watch};
 use super::*;
+use crate::alike::held_alike;
 use crate::before::tdp_mmu::{Locking, TdpMmu, Waiting};
 use crate::params::Params;
 use crate::progress::Silent;
+use crate::start::Start;
 use crate::undo::Undo;
+use crate::work::Threads;
 
 const TINY: Shape = Shape { vcpus: 4, deletions: 2, has_clock: false, memory: Size::blocks(4) };
 
@@ -115,6 +120,77 @@ fn with_a_processor_for_each_vcpu_times_are_compared() {
         assert_eq!(row.metrics[metrics::DELETE].count, 6, "{}", row.variant);
         assert!(!row.metrics.contains_key(metrics::HELD_PARKED), "it is the only one");
     }
+}
+
+#[test]
+fn every_variant_begins_each_deletion_with_all_memory_mapped() {
+    let pages = (TINY.memory.bytes() + TINY.memory.bytes() / 4) >> 12;
+    for vcpus in [1, 4] {
+        for row in held_alike(&rows(&Params { vcpus: vec![vcpus], ..tiny() })) {
+            assert!(row.checks.iter().any(|check| check.name == "begins_alike" && check.ok));
+            assert_eq!(row.start.len(), if vcpus > 1 { 2 } else { 1 }, "{:?}", row.start);
+            for state in row.start.values().flatten() {
+                assert_eq!((state["pages"], state["slots"]), (pages, 2), "{}", row.variant);
+                assert_eq!(state["vcpus"], u64::from(vcpus), "{}", row.variant);
+                assert!(state["tables"] > 4, "{state:?}");
+            }
+        }
+    }
+}
+
+/// A design that maps nothing beforehand: its deletions begin with what its guests have touched.
+struct Unpopulated(TdpMmu);
+
+impl Design for Unpopulated {
+    type Vcpu = <TdpMmu as Design>::Vcpu;
+
+    fn create_vcpu(&self) -> anyhow::Result<Self::Vcpu> {
+        self.0.create_vcpu()
+    }
+    fn run(&self, vcpu: &mut Self::Vcpu, guest: &mut Guest) -> anyhow::Result<()> {
+        self.0.run(vcpu, guest)
+    }
+    fn kick(&self, vcpu: u32) {
+        self.0.kick(vcpu);
+    }
+    fn create_slot(&self, slot: &Slot) -> anyhow::Result<()> {
+        self.0.create_slot(slot)
+    }
+    fn delete_slot(&self, slot: &Slot) -> anyhow::Result<()> {
+        self.0.delete_slot(slot)
+    }
+    fn populate(&self, _: &Slot) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn start(&self) -> Start {
+        self.0.start()
+    }
+    fn threads(&self) -> Threads {
+        self.0.threads()
+    }
+    fn left(&self) -> Left {
+        self.0.left()
+    }
+    fn destroy(self) -> anyhow::Result<Log> {
+        self.0.destroy()
+    }
+}
+
+#[test]
+fn a_design_whose_deletions_begin_with_less_is_refused() {
+    let machine = Machine::new().unwrap();
+    let watch = Arc::new(Watch::new(Arc::clone(machine.hardware()), TINY.vcpus));
+    let how = (Locking::Read, Waiting::Asleep);
+    let design = TdpMmu::new(&machine, &watch, how, SlotZap::AllRoots, TINY.all_deletions());
+    let less = measure(Unpopulated(design), &machine, &watch, TINY).unwrap();
+    let row = |name: &str, vm: Measured| {
+        machine::row(ResultRow::new(NAME, Backend::Machine, name), name, &[vm])
+    };
+    let rows = [row(READ_LOCKED, less), row(Variant::BASELINE, mayfly(0))];
+    let [refused, kept] = &held_alike(&rows)[..] else { panic!("there are two") };
+    assert!(refused.metrics.is_empty() && refused.samples.is_empty() && !kept.metrics.is_empty());
+    let why = refused.checks.iter().find(|check| check.name == "begins_alike").unwrap();
+    assert!(!why.ok && why.detail.starts_with("refused: deletion began from "), "{why:?}");
 }
 
 #[test]

@@ -10,9 +10,11 @@ use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::room::Room;
+use crate::start::{Start, Starts};
 use crate::work::{self, Spent, ThreadRole, Used};
 
 use super::names::SIZES;
+use super::rows::END;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
@@ -28,6 +30,7 @@ pub(super) struct Lives {
     fault: Samples,
     destroy: Samples,
     munmap: Samples,
+    starts: Starts,
     spent: Vec<Spent>,
     /// Pages that no guest has written.
     wrong: usize,
@@ -37,7 +40,8 @@ impl Lives {
     pub(super) fn new(size: Size, mapping: Mapping) -> anyhow::Result<Self> {
         let [fault, destroy, munmap] = <[Samples; 3]>::default();
         let (kvm, size) = (Kvm::open()?, usize::try_from(size.bytes())?);
-        Ok(Self { kvm, size, mapping, fault, destroy, munmap, spent: Vec::new(), wrong: 0 })
+        let (starts, spent) = (Starts::default(), Vec::new());
+        Ok(Self { kvm, size, mapping, fault, destroy, munmap, starts, spent, wrong: 0 })
     }
 
     /// One more.
@@ -50,6 +54,7 @@ impl Lives {
             samples.record(time);
             samples.end_round();
         }
+        self.starts.note(END, life.start);
         self.wrong += life.untouched;
         self.spent.push(life.spent);
         Ok(())
@@ -58,7 +63,7 @@ impl Lives {
     /// Fills the row with what came of them.
     pub(super) fn report(&self, row: ResultRow) -> ResultRow {
         let wrong = self.wrong;
-        work::report(row, &self.spent)
+        work::report(self.starts.report(row), &self.spent)
             .metric("fault", &self.fault)
             .metric("destroy", &self.destroy)
             .metric("munmap", &self.munmap)
@@ -72,6 +77,8 @@ impl Lives {
 
 /// A VM's end, and what was wrong before.
 struct Life {
+    /// What the VM had when it ended.
+    start: Start,
     /// The guest's writes, for each page of 4 KiB.
     fault: Duration,
     destroy: Duration,
@@ -101,17 +108,18 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
     }
     drop(memory);
 
+    let start = Start { slots: vm.memory_regions() as u64, vcpus: 1, ..Start::default() };
     let mut spent = Spent::default();
     let caller = Used::here();
-    let start = Instant::now();
+    let begun = Instant::now();
     let memory = vm.destroy(vec![vcpu]);
-    let destroy = start.elapsed();
+    let destroy = begun.elapsed();
     ensure!(memory.len() == 1, "the VM had one slot");
-    let start = Instant::now();
+    let begun = Instant::now();
     drop(memory);
-    let munmap = start.elapsed();
+    let munmap = begun.elapsed();
     spent.add(ThreadRole::Caller, Used::here() - caller);
-    Ok(Life { fault, destroy, munmap, spent, untouched })
+    Ok(Life { start, fault, destroy, munmap, spent, untouched })
 }
 
 /// Why a VM of this size and mapping is not run, if it is not.

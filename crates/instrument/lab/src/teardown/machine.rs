@@ -23,6 +23,7 @@ use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::patience::Patience;
 use crate::populate::{self, frames_for, touch};
+use crate::start::Start;
 use crate::turns::pause;
 use crate::work::{Interrupts, Spent, ThreadRole, Threads, Used};
 
@@ -75,6 +76,7 @@ pub(super) struct Built {
     top: Pfn,
     vmid: Vmid,
     pub(super) counts: Counts,
+    pub(super) start: Start,
 }
 
 /// What a VM has, and what its guest found.
@@ -173,7 +175,8 @@ impl Ground {
                 mismatches: cpu.mismatches(),
             }
         };
-        Ok(Built { vm, vcpu, top, vmid, counts })
+        let start = Start::of(&vm, self.machine.hardware().arena());
+        Ok(Built { vm, vcpu, top, vmid, counts, start })
     }
 
     /// Tears `built` down, and waits until every frame of its tables is back.

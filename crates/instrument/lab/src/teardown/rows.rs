@@ -7,14 +7,19 @@ use mayfly_stage2::Format;
 
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::start::{Start, Starts};
 use crate::work::{self, Spent};
 
 use super::machine::{Counts, Design, TableFormat, Torn};
 use super::maintenance::{Cleaned, LINES};
 
+/// What begins from what a VM has, in records.
+pub(super) const END: &str = "the VM's end";
+
 /// What was measured and counted of one variant.
 #[derive(Default)]
 pub(super) struct Row {
+    starts: Starts,
     destroy: Samples,
     modelled_destroy: Samples,
     walk: Samples,
@@ -32,6 +37,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Notes what a VM had when its end began.
+    pub(super) fn began(&mut self, start: Start) {
+        self.starts.note(END, start);
+    }
+
     /// Adds a VM, which had `counts` and is so many times what was cleaned of it. Where that is more than once, what the
     /// cleaning of all of it would have taken is modelled: so much a line.
     pub(super) fn note(&mut self, counts: Counts, torn: Torn, times: f64) {
@@ -77,7 +87,7 @@ impl Row {
         sample: Size,
     ) -> ResultRow {
         let Self { had, by_ipa, by_vmid, lines, cleaning, .. } = self;
-        let row = work::report(row, &self.spent)
+        let row = work::report(self.starts.report(row), &self.spent)
             .param("format", TableFormat::NAME)
             .param("sample", sample.bytes())
             .metric("destroy", &self.destroy)

@@ -9,7 +9,7 @@ use mayfly_platform::frames::WORDS;
 use mayfly_platform::sync::{AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb};
 use mayfly_platform::{Op, Platform};
-use mayfly_stage2::Level;
+use mayfly_stage2::{Ept, Level};
 use mayfly_vm::{Base, SlotZap};
 
 use super::kick::{Kick, RELOAD, STOP};
@@ -20,6 +20,7 @@ use super::zap::Pieces;
 use crate::slot_delete::design::{Design, Left, Slot};
 use crate::slot_delete::guest::{Came, Guest};
 use crate::slot_delete::watch::{Log, Watch};
+use crate::start::{Mapped, Start};
 use crate::work::Threads;
 
 /// How vCPUs let go of roots and find others, and how invalid roots are zapped.
@@ -313,6 +314,15 @@ impl Design for TdpMmu {
             }
         }
         Ok(())
+    }
+
+    fn start(&self) -> Start {
+        let arena = self.watch.hardware().arena();
+        let tops = self.roots.valid().map(|root| root.top);
+        let mapped = Some(Mapped::of::<Ept>(arena, tops));
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let vcpus = self.vcpus().len() as u64;
+        Start { mapped, slots, vcpus, devices: None }
     }
 
     /// Who calls does all.
