@@ -1,0 +1,126 @@
+//! Mayfly's own VM.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, bail, ensure};
+use mayfly_machine::{Machine, MachineVcpu, MachineWorker, MachineWorld};
+use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_platform::Mmu;
+use mayfly_platform::address::Gfn;
+use mayfly_stage2::{
+    self as stage2, Ept, Leaf, Level, Mapped, Permissions, Reclaimer, Slice, Vmids,
+};
+use mayfly_vm::{Caches, Config, Exit, SlotZap, Vm};
+
+use super::design::{Design, Dirty, Slot};
+use super::guest::{Guest, OUT};
+use super::waits::Waits;
+
+const VMID_BITS: u32 = 16;
+const SLOT: SlotId = SlotId::main(0);
+
+/// A VM whose platform tells what its threads wait for.
+pub(super) struct Mayfly {
+    vm: Vm<MachineWorld<Ept>>,
+    slot: Arc<Slot>,
+    vcpus: AtomicU32,
+    /// Runs grace periods as long as the VM is there.
+    _worker: MachineWorker,
+}
+
+impl Mayfly {
+    pub(super) fn new(machine: &Machine, slot: Arc<Slot>) -> anyhow::Result<Self> {
+        let mmu: Arc<dyn Mmu> = Arc::new(Waits(Arc::clone(machine.hardware())));
+        let worker = MachineWorker::spawn(Arc::clone(&mmu) as _).context("starting the worker")?;
+        let vm = Vm::create(Config {
+            srcu: mayfly_srcu::Config {
+                worker: Some(Arc::clone(worker.worker())),
+                ..Default::default()
+            },
+            stage2: stage2::Config {
+                mmu: Arc::clone(&mmu),
+                // SAFETY: the machine's own are not used: it has this VM alone.
+                vmids: unsafe { Vmids::try_new(Arc::clone(&mmu), VMID_BITS) }?,
+                reclaimer: Arc::new(Reclaimer::new(mmu, Reclaimer::<Ept>::BOUND)),
+                max_frames: usize::MAX,
+            },
+            memory: Arc::clone(machine.space()),
+            cache: machine.cache().clone(),
+            caches: Caches::Coherent,
+            slot_zap: SlotZap::default(),
+            slice: Slice::default(),
+        })?;
+        let this = Self { vm, slot, vcpus: AtomicU32::new(0), _worker: worker };
+        this.set(Flags::empty())?;
+        this.populate()?;
+        Ok(this)
+    }
+
+    fn set(&self, flags: Flags) -> anyhow::Result<()> {
+        let region = self.slot.memory.region(SLOT, Gpa::new(0));
+        Ok(self.vm.set_memory_region(&Region { flags, ..region })?)
+    }
+
+    /// Maps all of the slot by blocks, as faults would.
+    fn populate(&self) -> anyhow::Result<()> {
+        let section = self.vm.srcu().read_lock();
+        let stage2 = self.vm.stage2();
+        let root = stage2.root(stage2::Role::MAIN, &section)?;
+        let seen = stage2.sample();
+        for block in self.slot.blocks() {
+            let (gfn, pfn) = block?;
+            let leaf = Leaf::new(pfn, Permissions::all());
+            let gfns = gfn..Gfn::new(gfn.get() + Level::MIB2.pages());
+            // SAFETY: frames of the slot's memory, which stays as long as the slot does.
+            let mapped = unsafe { root.map_run(gfns, Level::MIB2, &leaf, seen, &section) }?;
+            ensure!(mapped == Mapped::Installed, "the memory was {mapped:?}");
+        }
+        Ok(())
+    }
+}
+
+impl Design for Mayfly {
+    type Vcpu = MachineVcpu;
+
+    const CLEARS: bool = false;
+
+    fn create_vcpu(&self) -> anyhow::Result<MachineVcpu> {
+        Ok(self.vm.create_vcpu(self.vcpus.fetch_add(1, Ordering::Relaxed))?)
+    }
+
+    fn run(&self, vcpu: &mut MachineVcpu, guest: &mut Guest) -> anyhow::Result<()> {
+        loop {
+            match vcpu.run(guest) {
+                Exit::Custom(OUT) if !guest.rest() => return Ok(()),
+                Exit::Custom(OUT) => {}
+                exit => bail!("the vCPU came out with {exit:?}"),
+            }
+        }
+    }
+
+    fn start(&self) -> anyhow::Result<()> {
+        self.set(Flags::LOG_DIRTY_PAGES)
+    }
+
+    fn harvest(&self, dirty: &mut Dirty) -> anyhow::Result<()> {
+        self.vm.harvest_dirty(SLOT, 0, &mut dirty.words)?;
+        Ok(())
+    }
+
+    fn stop(&self) -> anyhow::Result<()> {
+        self.set(Flags::empty())?;
+        self.vm.collapse_pages(SLOT)?;
+        Ok(())
+    }
+
+    fn tables(&self) -> u64 {
+        self.vm.stage2().frames() as u64
+    }
+
+    fn destroy(self) -> anyhow::Result<()> {
+        self.vm.clone().destroy();
+        self.vm.wait_reclaimed();
+        Ok(())
+    }
+}
