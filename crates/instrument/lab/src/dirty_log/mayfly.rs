@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail, ensure};
 use mayfly_machine::{Machine, MachineVcpu, MachineWorker, MachineWorld};
-use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_memslot::{DirtyWord, Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::Mmu;
 use mayfly_platform::address::Gfn;
 use mayfly_stage2::{
@@ -19,6 +19,9 @@ use super::waits::Waits;
 
 const VMID_BITS: u32 = 16;
 const SLOT: SlotId = SlotId::main(0);
+
+/// Words of the log that are taken together.
+const LISTED: usize = 1024;
 
 /// A VM whose platform tells what its threads wait for.
 pub(super) struct Mayfly {
@@ -57,9 +60,9 @@ impl Mayfly {
         Ok(this)
     }
 
-    fn set(&self, flags: Flags) -> anyhow::Result<()> {
+    fn set(&self, flags: Flags) -> anyhow::Result<Option<mayfly_memslot::Slot<Hva>>> {
         let region = self.slot.memory.region(SLOT, Gpa::new(0));
-        Ok(self.vm.set_memory_region(&Region { flags, ..region })?)
+        Ok(self.vm.replace_memory_region(&Region { flags, ..region })?)
     }
 
     /// Maps all of the slot by blocks, as faults would.
@@ -100,17 +103,27 @@ impl Design for Mayfly {
     }
 
     fn start(&self) -> anyhow::Result<()> {
-        self.set(Flags::LOG_DIRTY_PAGES)
-    }
-
-    fn harvest(&self, dirty: &mut Dirty) -> anyhow::Result<()> {
-        self.vm.harvest_dirty(SLOT, 0, &mut dirty.words)?;
+        self.set(Flags::LOG_DIRTY_PAGES)?;
         Ok(())
     }
 
+    fn harvest(&self, dirty: &mut Dirty) -> anyhow::Result<()> {
+        let (mut from, mut words) = (0, [DirtyWord::default(); LISTED]);
+        loop {
+            let count = self.vm.harvest_marked(SLOT, &mut from, &mut words)?;
+            for DirtyWord { word, marks } in &words[..count] {
+                dirty.list(u32::try_from(*word)?, *marks);
+            }
+            if count < LISTED {
+                return Ok(());
+            }
+        }
+    }
+
     fn stop(&self) -> anyhow::Result<()> {
-        self.set(Flags::empty())?;
-        self.vm.collapse_pages(SLOT)?;
+        let before = self.set(Flags::empty())?.context("there was no log")?;
+        let log = before.dirty().context("there was no log")?;
+        self.vm.collapse_written(SLOT, log)?;
         Ok(())
     }
 
