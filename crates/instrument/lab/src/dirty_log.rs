@@ -5,6 +5,7 @@ pub(crate) mod design;
 pub(crate) mod guest;
 pub(crate) mod stall;
 
+mod kvm;
 mod machine;
 mod mayfly;
 mod metrics;
@@ -24,7 +25,7 @@ use crate::progress::Progress;
 use crate::turns::{SEED, seed, turns};
 
 use metrics::METRICS;
-use names::{INITIALLY_SET, NAME, RING, WRITE_LOCKED, WRITE_PROTECT};
+use names::{INITIALLY_SET, MANUAL_PROTECT, NAME, RING, WRITE_LOCKED, WRITE_PROTECT};
 use needs::{MEMORY, ROUNDS, VCPUS, WRITTEN};
 use rounds::Shape;
 
@@ -61,7 +62,11 @@ for each vCPU, and TLBs that other threads invalidate. A stall is a write that
 faults, until it is made. It has the CPU time of the vCPU's thread, and what
 that waited for others. A wait for a lock counts as long as the thread that has
 the lock runs: so a host with fewer processors than vCPUs has no part in it. If
-each vCPU, and the caller, has a processor, calls are timed on the clock, too."
+each vCPU, and the caller, has a processor, calls are timed on the clock, too.
+
+On KVM, guests write to as many pages, from the first of a slot on. A row says
+which MMU it shows: shadow paging and the TDP MMU are different code. Stalls
+cannot be seen from outside; a vCPU's longest pass over its pages can."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -90,6 +95,26 @@ each vCPU, and the caller, has a processor, calls are timed on the clock, too."
                 backend: Backend::Machine,
                 name: Variant::BASELINE,
                 summary: "no lock that a vCPU takes; blocks write-protected, and split by writes",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: Variant::KERNEL.name,
+                summary: "KVM_MEM_LOG_DIRTY_PAGES, which KVM_GET_DIRTY_LOG reads and clears",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: MANUAL_PROTECT,
+                summary: "with KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2: cleared by KVM_CLEAR_DIRTY_LOG",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: INITIALLY_SET,
+                summary: "the same with KVM_DIRTY_LOG_INITIALLY_SET",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: RING,
+                summary: "with KVM_CAP_DIRTY_LOG_RING: a ring for each vCPU",
             },
         ]
     }
@@ -161,6 +186,36 @@ each vCPU, and the caller, has a processor, calls are timed on the clock, too."
     }
 }
 
+/// The VMs of one variant, and what came of them.
+enum Vms {
+    Machine(Vec<rounds::Measured>),
+    Kvm(Vec<rounds::Measured>),
+    /// None, and why.
+    Skipped(String),
+}
+
+impl Vms {
+    fn of(variant: &Variant, shape: Shape) -> anyhow::Result<Self> {
+        Ok(match variant.backend {
+            Backend::Machine => Self::Machine(Vec::new()),
+            Backend::Kvm => {
+                kvm::why_not(variant.name, shape)?.map_or(Self::Kvm(Vec::new()), Self::Skipped)
+            }
+            Backend::Metal => Self::Skipped("it does not run there".to_owned()),
+        })
+    }
+
+    /// One more.
+    fn run(&mut self, variant: &str, shape: Shape, has_clock: bool) -> anyhow::Result<()> {
+        match self {
+            Self::Machine(vms) => vms.push(machine::run(variant, shape, has_clock)?),
+            Self::Kvm(vms) => vms.push(kvm::run(variant, shape)?),
+            Self::Skipped(_) => {}
+        }
+        Ok(())
+    }
+}
+
 /// The rows of one set of parameters. In each round each variant has a VM.
 fn variants(
     request: &Request<'_>,
@@ -173,12 +228,11 @@ fn variants(
     let has_clock = request.host.cpus >= vcpus as usize + 2;
     let title = format!("{NAME}, {memory}, {}, {written} %", units::things(vcpus.into(), "vCPU"));
     progress.begin(&title, u64::from(rounds) * variants.len() as u64);
-    let mut vms: Vec<Vec<rounds::Measured>> = variants.iter().map(|_| Vec::new()).collect();
+    let mut vms =
+        variants.iter().map(|one| Vms::of(one, shape)).collect::<anyhow::Result<Vec<_>>>()?;
     for index in turns(rounds, variants.len(), seed) {
         let name = variants[index].name;
-        let vm =
-            machine::run(name, shape, has_clock).with_context(|| format!("{name}: {title}"))?;
-        vms[index].push(vm);
+        vms[index].run(name, shape, has_clock).with_context(|| format!("{name}: {title}"))?;
         progress.step();
     }
     progress.finish();
@@ -189,7 +243,11 @@ fn variants(
             .param(Bound::WRITTEN.name, written)
             .param(Bound::ROUNDS.name, rounds)
             .param(SEED, seed);
-        machine::row(row, &vms, has_clock)
+        match vms {
+            Vms::Machine(vms) => machine::row(row, &vms, has_clock),
+            Vms::Kvm(vms) => kvm::row(row, &vms, has_clock, request.host),
+            Vms::Skipped(why) => row.skipped(why),
+        }
     });
     Ok(rows.collect())
 }

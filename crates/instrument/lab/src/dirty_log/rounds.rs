@@ -82,6 +82,8 @@ pub(super) struct Measured {
     pub(super) compared: u64,
     /// Of these, those whose copy is not what was written last.
     pub(super) lost: u64,
+    /// On KVM, each vCPU's longest pass over its pages while there was a log.
+    pub(super) passes: Vec<u64>,
     /// Frames that tables had before the start, and after the stop.
     pub(super) tables: [u64; 2],
     pub(super) invalidations: u64,
@@ -278,7 +280,8 @@ impl<D: Design> Cycle<'_, D> {
     }
 }
 
-fn timed(call: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Call> {
+/// Makes a call.
+pub(super) fn timed(call: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Call> {
     let (wall, cpu) = (Instant::now(), cpu_here());
     call()?;
     let cpu = cpu_here() - cpu;

@@ -1,3 +1,5 @@
+use std::io::{Write, stderr};
+
 use super::design::{Design, Dirty};
 use super::rounds::measure;
 use super::*;
@@ -28,7 +30,7 @@ fn every_variant_gives_a_row_with_its_metrics_and_no_write_is_lost() {
         ..Params::default()
     };
     let rows = rows(&params);
-    assert_eq!(rows.len(), 2 * DirtyLog.variants().len());
+    assert_eq!(rows.len(), 2 * 5);
     for row in rows {
         let written = row.params[Bound::WRITTEN.name].as_u64().unwrap();
         let count = |name| row.metrics.get(name).map(|summary| summary.count);
@@ -65,6 +67,45 @@ fn with_a_processor_for_each_vcpu_calls_are_timed_on_the_clock() {
             assert!(row.metrics.contains_key(metric), "{} {metric}", row.variant);
         }
     }
+}
+
+#[test]
+fn kvm_goes_through_the_same_cycle_where_there_is_one() {
+    if let Err(error) = mayfly_kvm::Kvm::open() {
+        let _ = writeln!(stderr(), "not run: {error}");
+        return;
+    }
+    for variant in DirtyLog.variants().iter().filter(|one| one.backend == Backend::Kvm) {
+        for shape in [TINY, Shape { written: 100, vcpus: 1, ..TINY }] {
+            if kvm::why_not(variant.name, shape).unwrap().is_some() {
+                continue;
+            }
+            let vms = [(); 2].map(|()| kvm::run(variant.name, shape).unwrap());
+            let row = ResultRow::new(NAME, Backend::Kvm, variant.name);
+            let row = kvm::row(row, &vms, false, &Host::default());
+            let count = |name| row.metrics.get(name).map(|summary| summary.count);
+            assert_eq!((count(metrics::START_CPU), count(metrics::CYCLE_CPU)), (Some(2), Some(2)));
+            assert_eq!(count(metrics::LONGEST_PASS), Some(2 * u64::from(shape.vcpus)));
+            assert_eq!(count(metrics::STALLED), None, "it cannot be seen");
+            assert!(row.checks.iter().all(|check| check.ok), "{} {:?}", variant.name, row.checks);
+            assert!(row.counters["pages_harvested"] > 0);
+        }
+    }
+    let many = Shape { vcpus: 17, ..TINY };
+    assert!(kvm::why_not(Variant::KERNEL.name, many).unwrap().unwrap().contains("16 vCPUs"));
+    let large = Shape { memory: "8GiB".parse().unwrap(), ..TINY };
+    assert!(kvm::why_not(Variant::KERNEL.name, large).unwrap().is_some());
+}
+
+#[test]
+fn a_row_of_kvm_says_which_mmu_it_shows() {
+    let mmu = |arch: &str, kvm_tdp_mmu| {
+        kvm::mmu(&Host { arch: arch.to_owned(), kvm_tdp_mmu, ..Host::default() })
+    };
+    assert_eq!(mmu("x86_64", Some(true)), "x86's TDP MMU");
+    assert!(mmu("x86_64", Some(false)).contains("shadow paging"));
+    assert!(mmu("x86_64", None).contains("does not tell"));
+    assert_eq!(mmu("aarch64", None), "stage 2");
 }
 
 /// A log that forgets a page: one that was marked when it was harvested.
