@@ -31,7 +31,7 @@ CASES ?= 20000
 
 fuzz: setup ## try random guests, drivers, syndromes and programs without unsafe on the core, the devices and the decoding of traps; some minutes
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe --test dirty_rounds
 	@CASES=$(CASES) scripts/sanitized
 
 # How many seconds `make soak` lasts: make soak MAYFLY_SOAK=60. MAYFLY_SEED=... repeats the choices of a run.
