@@ -1,7 +1,7 @@
 //! The guest: writes to its pages, one after the other, again and again, each time a number that is larger by one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use mayfly_platform::address::{Gfn, Gpa, PAGE_SHIFT};
 use mayfly_platform::sync::CacheLine;
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{self as vm, Access, Base, Event, Requests, Translation};
+
+use rustix::thread::Pid;
 
 use super::stall::Begun;
 use crate::parking::Parking;
@@ -67,6 +69,8 @@ impl Course {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) parking: Parking,
+    /// What the kernel calls its thread.
+    pub(super) thread: OnceLock<Pid>,
     passes: CacheLine<AtomicU64>,
 }
 

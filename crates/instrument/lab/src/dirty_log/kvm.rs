@@ -1,8 +1,8 @@
 //! The running kernel's KVM.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,19 @@ use anyhow::ensure;
 use mayfly_kvm::{DirtyRing, Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{Host, ResultRow, nanoseconds};
+use rustix::thread::{Pid, gettid};
 
 use super::design::Dirty;
 use super::metrics::{self, LONGEST_PASS};
 use super::names::{INITIALLY_SET, MANUAL_PROTECT, RING};
-use super::rounds::{Call, HARVESTS, Measured, Shape, timed};
+use super::rounds::{Call, HARVESTS, Measured, Shape, threads, timed};
 use crate::crew;
 use crate::idle::idle;
 use crate::mapping::Mapping;
 use crate::parking::Parking;
 use crate::patience::{Look, ended, two_more, until};
 use crate::room::Room;
+use crate::work::{self, Meter};
 
 /// vCPUs beyond which a row is skipped.
 pub(super) const MOST: u32 = 16;
@@ -103,6 +105,8 @@ struct Progress {
     /// The longest pass, in nanoseconds.
     longest: AtomicU64,
     parking: Parking,
+    /// What the kernel calls its thread.
+    thread: OnceLock<Pid>,
 }
 
 impl Progress {
@@ -161,7 +165,8 @@ pub(super) fn run(variant: &str, shape: Shape) -> anyhow::Result<Measured> {
         anyhow::Ok((ended, ran))
     })?;
     ran?;
-    let Cycle { measured, rings, .. } = cycle;
+    let Cycle { mut measured, rings, .. } = cycle;
+    work::kvm(&vm, &ended_vcpus, &mut measured.spent);
     drop(rings);
     vm.destroy(ended_vcpus);
     Ok(measured)
@@ -182,6 +187,7 @@ fn go(
     ends: &AtomicBool,
     rest: Duration,
 ) -> anyhow::Result<Vcpu> {
+    progress.thread.get_or_init(gettid);
     while !ends.load(Ordering::Relaxed) {
         let start = Instant::now();
         while !matches!(vcpu.run_to_exit()?, Exit::PortWrite { .. }) {
@@ -215,6 +221,7 @@ impl Cycle<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         self.all_run()?;
         self.take_longest();
+        let meter = Meter::begin(threads(self.vcpus.iter().filter_map(|vcpu| vcpu.thread.get())));
         let set = |flags| Ok(self.vm.set_memory_region(SLOT.0, SLOT.1, self.memory, flags)?);
         let start = timed(|| set(LOGGED))?;
         self.measured.start.push(start);
@@ -244,6 +251,7 @@ impl Cycle<'_> {
         let set = |flags| Ok(self.vm.set_memory_region(SLOT.0, SLOT.1, self.memory, flags)?);
         let stop = timed(|| set(MemoryFlags::default()))?;
         self.measured.stop.push(stop);
+        self.measured.spent = meter.end();
         self.all_run()
     }
 

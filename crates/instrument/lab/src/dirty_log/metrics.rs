@@ -4,6 +4,7 @@ use mayfly_record::{ResultRow, Samples, Unit};
 
 use super::rounds::{Call, Measured};
 use crate::experiment::Metric;
+use crate::work;
 
 pub(super) const CYCLE_CPU: &str = "cycle_cpu";
 pub(super) const START_CPU: &str = "start_cpu";
@@ -91,6 +92,7 @@ pub(super) fn report(row: ResultRow, vms: &[Measured], has_clock: bool) -> Resul
             }),
         )
     };
+    let row = work::report(row, vms.iter().map(|vm| &vm.spent));
     let row = row.metric(CYCLE_CPU, &by_round(&|vm| vec![vm.cycle()]));
     let row = [
         (START_CPU, START, (|vm| &vm.start) as CallsOf),

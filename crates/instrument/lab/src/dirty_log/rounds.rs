@@ -9,6 +9,7 @@ use mayfly_machine::{Machine, Rigour};
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, PAGE_SIZE};
 use mayfly_record::{Chance, nanoseconds};
+use rustix::thread::{Pid, gettid};
 
 use super::design::{Design, Dirty, Slot};
 use super::guest::{Course, Guest, Phase, Progress, Stalls};
@@ -17,7 +18,7 @@ use crate::idle::idle;
 use crate::params::Size;
 use crate::patience::{Look, ended, two_more, until};
 use crate::turns::shuffle;
-use crate::work::cpu_here;
+use crate::work::{Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// Harvests while all vCPUs write; one more when they have stopped.
 pub(super) const HARVESTS: u32 = 2;
@@ -87,6 +88,8 @@ pub(super) struct Measured {
     /// Frames that tables had before the start, and after the stop.
     pub(super) tables: [u64; 2],
     pub(super) invalidations: u64,
+    /// From before the start until after the stop.
+    pub(super) spent: Spent,
     /// Frames of tables that were not given back.
     pub(super) leaked: u64,
 }
@@ -129,6 +132,7 @@ pub(super) fn measure<D: Design>(
                     .name("vcpu".into())
                     .stack_size(STACK)
                     .spawn_scoped(scope, move || {
+                        progress.thread.get_or_init(gettid);
                         design.run(&mut vcpu, &mut guest)?;
                         Ok(guest.stalls)
                     })
@@ -200,6 +204,7 @@ impl<D: Design> Cycle<'_, D> {
         let invalidations = || self.machine.hardware().charged(Op::TlbInvalidation);
         let invalidated = invalidations();
         self.measured.tables[0] = self.design.tables();
+        let meter = Meter::begin(threads(self.vcpus.iter().filter_map(|vcpu| vcpu.thread.get())));
         self.course.set(Phase::Called);
         let start = timed(|| self.design.start())?;
         self.course.set(Phase::Logged);
@@ -227,6 +232,7 @@ impl<D: Design> Cycle<'_, D> {
         self.all_run()?;
         let stop = timed(|| self.design.stop())?;
         self.measured.stop.push(stop);
+        self.measured.spent = meter.end();
         self.measured.invalidations = invalidations() - invalidated;
         self.all_run()?;
         self.measured.tables[1] = self.design.tables();
@@ -278,6 +284,11 @@ impl<D: Design> Cycle<'_, D> {
         let is_lost = |(page, copy): &(&u64, &u64)| self.host.word(**page) != **copy;
         self.measured.lost += self.pages.iter().zip(&self.copy).filter(is_lost).count() as u64;
     }
+}
+
+/// Those of the vCPUs.
+pub(super) fn threads<'a>(vcpus: impl Iterator<Item = &'a Pid>) -> Threads {
+    vcpus.fold(Threads::default(), |all, vcpu| all.and(ThreadRole::Vcpu, *vcpu))
 }
 
 /// Makes a call.
