@@ -5,9 +5,9 @@ use core::ops::Range;
 use mayfly_platform::address::Gfn;
 
 use crate::flush::{Changing, Flush};
-use crate::range::{At, Budget, Slice, Visitor};
+use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, Permissions, Stage2};
+use crate::{Entry, Format, Leaf, Level, Permissions, Stage2, State};
 
 impl<F: Format> Stage2<F> {
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
@@ -108,6 +108,36 @@ impl<F: Format> Visitor<F> for WriteProtect<'_> {
             (self.each)(at.gfn, at.level.pages());
         }
         done
+    }
+
+    fn leaves(&mut self, run: &Run<'_>) -> u32 {
+        if self.next.is_some() && run.level > Level::PAGE {
+            // It is split.
+            return 0;
+        }
+        let (mut count, mut changed) = (0, 0);
+        while count < run.count {
+            let gfn = Gfn::new(run.gfn.get() + u64::from(count) * run.level.pages());
+            let cell = run.cell::<F>(count);
+            let entry = cell.load();
+            if entry.state(run.level) != State::Leaf || Visitor::<F>::next(self, gfn) != gfn {
+                break;
+            }
+            let leaf = entry.to_leaf(run.level);
+            if leaf.permissions.contains(Permissions::WRITE) {
+                let permissions = leaf.permissions - Permissions::WRITE;
+                let new = Entry::leaf(run.level, &Leaf { permissions, ..leaf });
+                if !cell.replace(entry, new) {
+                    break;
+                }
+                changed += 1;
+                self.flush.add(gfn, run.level);
+                (self.each)(gfn, run.level.pages());
+            }
+            count += 1;
+        }
+        self.entries += changed;
+        count
     }
 
     fn next(&self, gfn: Gfn) -> Gfn {

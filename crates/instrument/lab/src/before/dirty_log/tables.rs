@@ -200,12 +200,30 @@ impl Tables {
         any
     }
 
-    /// Takes the right to write from those pages that have a bit in `bits`, 64 from `gfn` on, which are in one table.
-    /// Returns whether any had it (`clear_dirty_pt_masked`).
+    /// Takes the right to write from those pages that have a bit in `bits`, of 64 from `gfn` on. Returns whether any had
+    /// it (`clear_dirty_pt_masked`, which walks to their table once).
     pub(super) fn protect_those(&self, gfn: Gfn, mut bits: u64) -> bool {
+        let above = self.find(gfn, Level::MIB2);
+        let first = gfn.get() % WORDS as u64;
+        let table = match above.entry.state(above.level) {
+            State::Table(table) if first + 64 <= WORDS as u64 => Some(table),
+            _ => None,
+        };
         let mut any = false;
         while bits != 0 {
-            any |= self.protect(Gfn::new(gfn.get() + u64::from(bits.trailing_zeros())));
+            let page = u64::from(bits.trailing_zeros());
+            any |= match table {
+                Some(table) => loop {
+                    let at = self.at(table, Level::PAGE, Gfn::new(gfn.get() + page));
+                    if !at.is_page() || !at.is_writable() {
+                        break false;
+                    }
+                    if at.replace(at.entry.bits() & !WRITE) {
+                        break true;
+                    }
+                },
+                None => self.protect(Gfn::new(gfn.get() + page)),
+            };
             bits &= bits - 1;
         }
         any
@@ -279,6 +297,9 @@ mod tests {
         assert!(tables.protect_table(Gfn::new(0)) && !tables.protect_table(Gfn::new(0)));
         assert!(!is_writable(&tables, 3) && tables.allow(Gfn::new(3)) && is_writable(&tables, 3));
         assert!(!tables.protect_those(Gfn::new(64), 1 << 3));
+        // Of which some are in the next table, if there were one.
+        assert!(tables.allow(Gfn::new(511)) && tables.protect_those(Gfn::new(500), !0));
+        assert!(!is_writable(&tables, 511));
         assert!(tables.protect_those(Gfn::new(0), 1 << 3 | 1 << 4) && !is_writable(&tables, 3));
         assert_eq!(tables.frames(), frames + 1);
         assert!(tables.recover(Gfn::new(0), Pfn::new(512)));
