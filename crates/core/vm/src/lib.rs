@@ -137,4 +137,5 @@ pub use world::{HostFault, HostMemory, Resolved, World};
 /// The examples of the documentation are compiled and run like those of this page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/vm.md")]
+#[doc = include_str!("../../../../docs/dirty-log.md")]
 mod documented {}
