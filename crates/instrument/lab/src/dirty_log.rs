@@ -151,7 +151,7 @@ cannot be seen from outside; a vCPU's longest pass over its pages can."
             },
             Param {
                 name: Bound::ROUNDS.name,
-                default: "12",
+                default: "6",
                 summary: "VMs of each variant, which take turns; each goes through one cycle",
             },
             Param { name: Size::PARAM, default: "256MiB", summary: "the guest's memory" },

@@ -11,7 +11,7 @@ use crate::populate::frames_for;
 
 pub(super) const VCPUS: [u32; 2] = [1, 16];
 pub(super) const WRITTEN: [u32; 3] = [1, 10, 100];
-pub(super) const ROUNDS: u32 = 12;
+pub(super) const ROUNDS: u32 = 6;
 /// 256 MiB.
 pub(super) const MEMORY: Size = Size::blocks(128);
 
