@@ -1,18 +1,52 @@
 //! Which pages of a slot were written.
+//!
+//! The log has a bit for each page: its *mark*. Above that it has a *summary*: a bit for each group of 512 pages (8 words,
+//! a cache line), which says that the group may have marks. So a harvest of all marks ([`DirtyBitmap::harvest_marked`])
+//! looks at the groups that were written, and at no word of the others.
+//!
+//! A vCPU marks its page, and then looks whether the group's bit is set; if it is not, the vCPU sets it. A harvest clears
+//! the group's bit, and then takes the marks. Between the two steps, each has a full fence:
+//!
+//! - **\[summarise\]** `fence(SeqCst)` of the vCPU, between its mark and its look, pairs with that of the harvest,
+//!   between its clear and its takes (store buffering). So either the harvest finds the mark, or the vCPU finds the bit
+//!   cleared, and sets it again. In both cases a mark that is not taken has its group's bit.
+//!
+//! A harvest of given words ([`DirtyBitmap::harvest`], [`DirtyBitmap::clear`]) leaves the summary as it is. A bit too
+//! much costs a look at eight words. No bit is too few.
+
+use core::ops::Range;
 
 use alloc::vec::Vec;
 
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU64, Ordering};
+use mayfly_platform::sync::{AtomicU64, Ordering, fence};
+
+/// Words of a group.
+const GROUP: usize = 8;
+
+/// Bits of a word.
+const BITS: usize = u64::BITS as usize;
 
 /// One bit a page of a slot; the page's number counts from the slot's first, so a slot that moves keeps its log.
 ///
 /// vCPUs mark while a caller harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64
-/// pages (256 KiB of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line.
+/// pages (256 KiB of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line. The summary is
+/// written by the first that marks a page of 2 MiB after a harvest, and read by the others.
 #[derive(Debug)]
 pub struct DirtyBitmap {
-    words: Vec<AtomicU64>,
+    /// The marks; the summary; and which of its bits a harvest has ever found.
+    all: Vec<AtomicU64>,
+    words: usize,
     pages: u64,
+}
+
+/// Marks that were taken out of one word of a log: bit `b` stands for page 64 `word` + `b` of the slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirtyWord {
+    /// Which word it is.
+    pub word: usize,
+    /// Its marks; not 0 where it was harvested.
+    pub marks: u64,
 }
 
 impl DirtyBitmap {
@@ -22,11 +56,12 @@ impl DirtyBitmap {
     ///
     /// [`OutOfMemory`].
     pub fn try_new(pages: u64) -> Result<Self, OutOfMemory> {
-        let count = usize::try_from(pages.div_ceil(u64::BITS.into())).map_err(|_| OutOfMemory)?;
-        let mut words = Vec::new();
-        words.try_reserve_exact(count)?;
-        words.resize_with(count, || AtomicU64::new(0));
-        Ok(Self { words, pages })
+        let words = usize::try_from(pages.div_ceil(u64::BITS.into())).map_err(|_| OutOfMemory)?;
+        let count = words + 2 * words.div_ceil(GROUP * BITS);
+        let mut all = Vec::new();
+        all.try_reserve_exact(count)?;
+        all.resize_with(count, || AtomicU64::new(0));
+        Ok(Self { all, words, pages })
     }
 
     /// The pages that there is a bit for.
@@ -36,12 +71,23 @@ impl DirtyBitmap {
 
     /// The words that [`DirtyBitmap::harvest`] knows.
     pub fn words(&self) -> usize {
-        self.words.len()
+        self.words
     }
 
     /// What the log takes, in bytes.
     pub(crate) fn held(&self) -> usize {
-        size_of::<Self>() + self.words.capacity() * size_of::<AtomicU64>()
+        size_of::<Self>() + self.all.capacity() * size_of::<AtomicU64>()
+    }
+
+    /// The words from `first` on.
+    fn from(&self, first: usize) -> &[AtomicU64] {
+        self.all[..self.words].get(first..).unwrap_or_default()
+    }
+
+    /// The summary, and what of it was ever found; as many words each.
+    fn summary(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        let both = &self.all[self.words..];
+        both.split_at(both.len() / 2)
     }
 
     /// Marks page `page` of the slot; no effect past its end.
@@ -51,12 +97,82 @@ impl DirtyBitmap {
     /// write-protect the page before it reads it.
     #[inline]
     pub fn mark(&self, page: u64) {
-        if page < self.pages {
-            let word = &self.words[(page / u64::from(u64::BITS)) as usize];
-            // Unconditional, although the bit may well be set: to find it set and leave it would let the caller's
-            // writes pass the look (stores are delayed), and be missed by a harvest in between. Release, pairing with
-            // the acquire in `harvest`.
-            word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
+        if page >= self.pages {
+            return;
+        }
+        let index = (page / u64::from(u64::BITS)) as usize;
+        // Unconditional, although the bit may well be set: to find it set and leave it would let the caller's writes
+        // pass the look (stores are delayed), and be missed by a harvest in between. Release, pairing with the acquire
+        // in `harvest`.
+        self.all[index].fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
+        // [summarise]
+        fence(Ordering::SeqCst);
+        let group = index / GROUP;
+        let (summary, bit) = (&self.all[self.words + group / BITS], 1 << (group % BITS));
+        if summary.load(Ordering::Relaxed) & bit == 0 {
+            // Relaxed: who finds the bit takes the marks by read-modify-writes of their own.
+            summary.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes marks out, of the groups that have any, into `into`, in order. `from` says where to begin, 0 at first, and
+    /// then where to go on; it is [`DirtyBitmap::words`] or more when all has been gone through. Returns how many words
+    /// `into` has got. Looks at no word of a group of 512 pages that has had no mark since it was last gone through.
+    ///
+    /// A mark made meanwhile is in this harvest or in the next.
+    pub fn harvest_marked(&self, from: &mut usize, into: &mut [DirtyWord]) -> usize {
+        let (summary, found) = self.summary();
+        let mut count = 0;
+        let first = *from / GROUP;
+        for index in first / BITS..summary.len() {
+            let skipped = if index == first / BITS { first % BITS } else { 0 };
+            let mut left = summary[index].load(Ordering::Relaxed) & u64::MAX << skipped;
+            while left != 0 {
+                let group = index * BITS + left.trailing_zeros() as usize;
+                *from = group * GROUP;
+                if count == into.len() {
+                    return count;
+                }
+                let bit = left & left.wrapping_neg();
+                if found[index].load(Ordering::Relaxed) & bit == 0 {
+                    found[index].fetch_or(bit, Ordering::Relaxed);
+                }
+                summary[index].fetch_and(!bit, Ordering::Relaxed);
+                // [summarise]
+                fence(Ordering::SeqCst);
+                let words = self.from(group * GROUP).iter().take(GROUP).zip(group * GROUP..);
+                for (marks, word) in words {
+                    let Some(place) = into.get_mut(count) else {
+                        // What is left of the group is to be found again.
+                        summary[index].fetch_or(bit, Ordering::Relaxed);
+                        return count;
+                    };
+                    let marks = take(marks);
+                    if marks != 0 {
+                        *place = DirtyWord { word, marks };
+                        count += 1;
+                    }
+                }
+                left &= left - 1;
+            }
+        }
+        *from = self.words;
+        count
+    }
+
+    /// Tells `each` of the pages, 512 at most at a time, among which there has been a mark since the log began, whether
+    /// it was taken or not; perhaps of others.
+    pub fn each_written(&self, mut each: impl FnMut(Range<u64>)) {
+        let (summary, found) = self.summary();
+        for (index, (now, before)) in summary.iter().zip(found).enumerate() {
+            // In this order: a harvest notes a bit before it clears it.
+            let mut left = now.load(Ordering::Acquire) | before.load(Ordering::Relaxed);
+            while left != 0 {
+                let group = (index * BITS + left.trailing_zeros() as usize) as u64;
+                let first = group * (GROUP * BITS) as u64;
+                each(first..(first + (GROUP * BITS) as u64).min(self.pages));
+                left &= left - 1;
+            }
         }
     }
 
@@ -65,7 +181,7 @@ impl DirtyBitmap {
     ///
     /// A mark made meanwhile is in this harvest or in the next.
     pub fn harvest(&self, first: usize, into: &mut [u64]) -> u64 {
-        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut words = self.from(first).iter();
         let mut marked = 0;
         for taken in into {
             *taken = words.next().map_or(0, take);
@@ -76,7 +192,7 @@ impl DirtyBitmap {
 
     /// As [`DirtyBitmap::harvest`], but the marks stay.
     pub fn read(&self, first: usize, into: &mut [u64]) -> u64 {
-        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut words = self.from(first).iter();
         let mut marked = 0;
         for read in into {
             // Acquire, pairing with the release in `mark`.
@@ -89,7 +205,7 @@ impl DirtyBitmap {
     /// Takes those marks out, from word `first` on, whose bits are set in `which`, which has the form that
     /// [`DirtyBitmap::harvest`] gives; leaves there those that it has taken. Returns how many they were.
     pub fn clear(&self, first: usize, which: &mut [u64]) -> u64 {
-        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut words = self.from(first).iter();
         let mut taken = 0;
         for which in which {
             *which = words.next().map_or(0, |word| take_of(word, *which));
@@ -189,6 +305,65 @@ mod tests {
             assert_eq!(bitmap.harvest(first, &mut words), 0);
             assert_eq!(words, [0]);
         }
+    }
+
+    #[test]
+    fn what_is_marked_is_listed_once_and_in_order_however_short_the_list_is() {
+        let pages = [0, 63, 64, 511, 512, 40_000, 99_999];
+        let words = [0, 1, 7, 8, 625, 1562];
+        for length in 1..9 {
+            let bitmap = DirtyBitmap::try_new(100_000).unwrap();
+            for page in pages {
+                bitmap.mark(page);
+            }
+            let (mut from, mut listed) = (0, Vec::new());
+            while from < bitmap.words() {
+                let mut into = vec![DirtyWord::default(); length];
+                let count = bitmap.harvest_marked(&mut from, &mut into);
+                listed.extend_from_slice(&into[..count]);
+            }
+            assert_eq!(listed.iter().map(|one| one.word).collect::<Vec<_>>(), words, "{length}");
+            assert_eq!(listed[0].marks, 1 | 1 << 63);
+            assert_eq!(listed.iter().map(|one| one.marks.count_ones()).sum::<u32>(), 7);
+            assert_eq!(bitmap.harvest_marked(&mut 0, &mut [DirtyWord::default(); 9]), 0);
+            bitmap.mark(512);
+            let mut into = [DirtyWord::default(); 9];
+            assert_eq!(bitmap.harvest_marked(&mut 0, &mut into), 1);
+            assert_eq!(into[0], DirtyWord { word: 8, marks: 1 });
+        }
+    }
+
+    #[test]
+    fn a_list_without_room_takes_nothing_and_one_past_the_end_ends() {
+        let bitmap = DirtyBitmap::try_new(65).unwrap();
+        bitmap.mark(64);
+        let mut from = 0;
+        assert_eq!((bitmap.harvest_marked(&mut from, &mut []), from), (0, 0));
+        let mut into = [DirtyWord::default(); 2];
+        for beyond in [8, 512, usize::MAX] {
+            let mut from = beyond;
+            assert_eq!((bitmap.harvest_marked(&mut from, &mut into), from), (0, 2));
+        }
+        assert_eq!(bitmap.harvest(0, &mut [0; 2]), 1, "it was still there");
+        assert_eq!(bitmap.harvest_marked(&mut from, &mut into), 0, "and is not any more");
+    }
+
+    #[test]
+    fn what_was_ever_written_is_told_of_whoever_took_the_marks() {
+        let bitmap = DirtyBitmap::try_new(2000).unwrap();
+        let written = |bitmap: &DirtyBitmap| {
+            let mut all = Vec::new();
+            bitmap.each_written(|pages| all.push(pages));
+            all
+        };
+        assert_eq!(written(&bitmap), []);
+        for page in [3, 700, 1999] {
+            bitmap.mark(page);
+        }
+        assert_eq!(bitmap.harvest(0, &mut [0]), 1);
+        let mut into = [DirtyWord::default(); 9];
+        assert_eq!(bitmap.harvest_marked(&mut 0, &mut into), 2);
+        assert_eq!(written(&bitmap), [0..512, 512..1024, 1536..2000]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use backing::{Backing, FrameRange};
 pub use change::{Change, Prepared};
-pub use dirty::DirtyBitmap;
+pub use dirty::{DirtyBitmap, DirtyWord};
 pub use edit::Edit;
 pub use error::Error;
 pub use memslots::MemSlots;

@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use mayfly_memslot::DirtyBitmap;
+use mayfly_memslot::{DirtyBitmap, DirtyWord};
 
 /// A slot of two pages, and its log.
 struct Memory {
@@ -101,5 +101,60 @@ fn two_vcpus_that_mark_pages_of_one_word_lose_no_mark_to_each_other_or_to_a_harv
         }
         memory.copy_dirty(&mut copy);
         assert_eq!(copy, [1, 1]);
+    });
+}
+
+/// As [`Memory::copy_dirty`], by a list of what is marked.
+fn copy_marked(memory: &Memory, copy: &mut [u64; 2]) {
+    let mut list = [DirtyWord::default()];
+    let count = memory.log.harvest_marked(&mut 0, &mut list);
+    for page in (0..2).filter(|page| count > 0 && list[0].marks >> page & 1 == 1) {
+        copy[page] = memory.pages[page].load(Ordering::Relaxed);
+    }
+}
+
+/// The summary is cleared before the marks are taken, and looked at after a mark is made.
+#[test]
+fn a_mark_that_races_with_a_harvest_of_what_is_marked_is_found_by_it_or_by_the_next() {
+    loom::model(|| {
+        let memory = Memory::new();
+        // So that the summary says that there is something, and the vCPU may leave it at that.
+        memory.write(1, 1);
+        let vcpu = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || memory.write(0, 1))
+        };
+        let mut copy = [0; 2];
+        copy_marked(&memory, &mut copy);
+        vcpu.join().unwrap();
+        copy_marked(&memory, &mut copy);
+        assert_eq!(copy, [1, 1]);
+        let mut written = 0;
+        memory.log.each_written(|_| written += 1);
+        assert_eq!(written, 1);
+    });
+}
+
+#[test]
+fn two_harvests_of_what_is_marked_leave_no_mark_of_a_page_that_is_written_meanwhile() {
+    loom::model(|| {
+        let memory = Memory::new();
+        memory.write(1, 1);
+        let other = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || {
+                let mut copy = [0; 2];
+                copy_marked(&memory, &mut copy);
+                copy
+            })
+        };
+        memory.write(0, 1);
+        let mut copy = [0; 2];
+        copy_marked(&memory, &mut copy);
+        let others = other.join().unwrap();
+        let mut last = [0; 2];
+        copy_marked(&memory, &mut last);
+        assert_eq!(last, [0; 2], "who began last has taken what was left");
+        assert!((0..2).all(|page| copy[page] == 1 || others[page] == 1));
     });
 }

@@ -71,7 +71,7 @@
 //! | empty | leaf, table | a fault: `put`, `hang` | frozen meanwhile; back to empty, if refused |
 //! | leaf | leaf, with more allowed or another frame | a fault: `put` | frozen meanwhile; back, if refused |
 //! | leaf | table of the same frames | a fault, a change of one page of a block, or a request: `split` | frozen meanwhile |
-//! | table | block | a fault: `put` | frozen meanwhile; back, if refused |
+//! | table | block | a fault: `put`; a request: `collapse` | frozen meanwhile; back, if refused |
 //! | leaf | leaf, with less allowed or not accessed | `write_protect`, `age` | compare-exchange |
 //! | leaf | leaf, of the same contents in another frame | `replace`, which may owe the TLBs that (`owed`) | compare-exchange; frozen, if the format asks |
 //! | leaf | leaf, writable | `allow_writes` | frozen meanwhile; back, if refused |
@@ -156,7 +156,7 @@
 //! | values | `level`, `leaf`, `entry`, `format`, `error` |
 //! | tables and their entries | `cell`, `tables`, `parking`, `graveyard`, `children` |
 //! | what the roots of a VM share | `space`: `sequence`, `vmid`, `owed/ledger`, `hold/holds`, `roots/leaving`, `bell` |
-//! | a root and the walks on it | `root`, `walk`, `range`, `flush`, `dismantle`, `grant`, `map`, `run` |
+//! | a root and the walks on it | `root`, `walk`, `range`, `flush`, `dismantle`, `grant`, `map`, `run`, `collapse` |
 //! | a VM's roots and their end | `roots`, `list`, `reclaim`, `prune`, `buried` |
 //! | a VM's translation, and one file an operation | `stage2`, `invalidation`, `zap`, `protect`, `replace`, `owed`, `written`, `split`, `hold`, `retiring` |
 
@@ -170,6 +170,7 @@ mod bell;
 mod buried;
 mod cell;
 mod children;
+mod collapse;
 mod dismantle;
 mod entry;
 mod error;

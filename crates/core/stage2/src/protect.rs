@@ -2,12 +2,12 @@
 
 use core::ops::Range;
 
-use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::address::Gfn;
 
 use crate::flush::{Changing, Flush};
-use crate::range::{At, Budget, Slice, Visitor};
+use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, Permissions, Stage2};
+use crate::{Entry, Format, Leaf, Level, Permissions, Stage2, State};
 
 impl<F: Format> Stage2<F> {
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
@@ -24,17 +24,13 @@ impl<F: Format> Stage2<F> {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
     }
 
-    /// As [`Stage2::write_protect`], of the frames of `gfns` that `meant` selects. `meant` is asked about some frames,
-    /// which lie in one entry or in one table, and says whether any of them is selected. However they lie, TLBs are
-    /// invalidated once for each root and slice. Blocks are split.
-    pub fn write_protect_those(
-        &self,
-        gfns: Range<Gfn>,
-        slice: Slice,
-        meant: impl Fn(Range<Gfn>) -> bool,
-    ) {
+    /// As [`Stage2::write_protect`], of the frames of `gfns` that `next` selects: it says which is the first that is
+    /// selected, from a frame on, that frame included. The entries of others are not looked at, so the work grows with
+    /// the frames that are selected. However they lie, TLBs are invalidated once for each root and slice. Blocks are
+    /// split.
+    pub fn write_protect_those(&self, gfns: Range<Gfn>, slice: Slice, next: impl Fn(Gfn) -> Gfn) {
         self.in_slices(gfns, |root, left| {
-            root.write_protect_slice(left, slice, Some(&meant), &mut |_, _| ())
+            root.write_protect_slice(left, slice, Some(&next), &mut |_, _| ())
         });
     }
 
@@ -56,12 +52,12 @@ impl<F: Format> Root<F> {
         &self,
         range: &mut Range<Gfn>,
         slice: Slice,
-        meant: Option<Meant<'_>>,
+        next: Option<Next<'_>>,
         each: &mut dyn FnMut(Gfn, u64),
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, meant, each };
+        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, next, each };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut protect);
         changing.finish(protect.flush, from..range.start);
         self.charge_entries(protect.entries);
@@ -90,17 +86,17 @@ impl<F: Format> Root<F> {
 struct WriteProtect<'a> {
     flush: Flush,
     entries: u64,
-    meant: Option<Meant<'a>>,
+    next: Option<Next<'a>>,
     each: &'a mut dyn FnMut(Gfn, u64),
 }
 
 impl<F: Format> Visitor<F> for WriteProtect<'_> {
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
         let leaf = at.entry.to_leaf(at.level);
-        if !leaf.permissions.contains(Permissions::WRITE) || !is_meant(self.meant, at) {
+        if !leaf.permissions.contains(Permissions::WRITE) {
             return true;
         }
-        let in_part = !at.whole || self.meant.is_some() && at.level > Level::PAGE;
+        let in_part = !at.whole || self.next.is_some() && at.level > Level::PAGE;
         if in_part && root.split_at(at) {
             return false;
         }
@@ -114,19 +110,43 @@ impl<F: Format> Visitor<F> for WriteProtect<'_> {
         done
     }
 
-    fn table(&mut self, _root: &Root<F>, at: &At<'_, F>, _table: Pfn) -> Option<u32> {
-        (!is_meant(self.meant, at)).then_some(1)
+    fn leaves(&mut self, run: &Run<'_>) -> u32 {
+        if self.next.is_some() && run.level > Level::PAGE {
+            // It is split.
+            return 0;
+        }
+        let (mut count, mut changed) = (0, 0);
+        while count < run.count {
+            let gfn = Gfn::new(run.gfn.get() + u64::from(count) * run.level.pages());
+            let cell = run.cell::<F>(count);
+            let entry = cell.load();
+            if entry.state(run.level) != State::Leaf || Visitor::<F>::next(self, gfn) != gfn {
+                break;
+            }
+            let leaf = entry.to_leaf(run.level);
+            if leaf.permissions.contains(Permissions::WRITE) {
+                let permissions = leaf.permissions - Permissions::WRITE;
+                let new = Entry::leaf(run.level, &Leaf { permissions, ..leaf });
+                if !cell.replace(entry, new) {
+                    break;
+                }
+                changed += 1;
+                self.flush.add(gfn, run.level);
+                (self.each)(gfn, run.level.pages());
+            }
+            count += 1;
+        }
+        self.entries += changed;
+        count
+    }
+
+    fn next(&self, gfn: Gfn) -> Gfn {
+        self.next.map_or(gfn, |next| next(gfn))
     }
 }
 
-/// Says of some frames whether any of them is meant.
-pub(crate) type Meant<'a> = &'a dyn Fn(Range<Gfn>) -> bool;
-
-/// Whether something is meant of what an entry stands for.
-pub(crate) fn is_meant<F: Format>(meant: Option<Meant<'_>>, at: &At<'_, F>) -> bool {
-    let end = Gfn::new(at.gfn.get() + at.level.pages());
-    meant.is_none_or(|meant| meant(at.gfn..end))
-}
+/// Says of a frame which is the first from it on that is meant.
+type Next<'a> = &'a dyn Fn(Gfn) -> Gfn;
 
 struct Age<'a> {
     entries: u64,

@@ -12,7 +12,6 @@ use core::ops::Range;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
-use crate::protect::{Meant, is_meant};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::zap::Told;
@@ -84,10 +83,20 @@ struct TakeWritten<'a> {
     told: &'a mut Told,
 }
 
+/// Says of some frames whether any of them is meant.
+type Meant<'a> = &'a dyn Fn(Range<Gfn>) -> bool;
+
+impl TakeWritten<'_> {
+    /// Whether something is meant of what an entry stands for.
+    fn is_meant<F: Format>(&self, at: &At<'_, F>) -> bool {
+        (self.meant)(at.gfn..Gfn::new(at.gfn.get() + at.level.pages()))
+    }
+}
+
 impl<F: Format> Visitor<F> for TakeWritten<'_> {
     fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
         let leaf = at.entry.to_leaf(at.level);
-        if !leaf.written || !is_meant(Some(self.meant), at) {
+        if !leaf.written || !self.is_meant(at) {
             return true;
         }
         let permissions = leaf.permissions - Permissions::WRITE;
@@ -102,7 +111,7 @@ impl<F: Format> Visitor<F> for TakeWritten<'_> {
     }
 
     fn table(&mut self, _root: &Root<F>, at: &At<'_, F>, _table: Pfn) -> Option<u32> {
-        (!is_meant(Some(self.meant), at)).then_some(1)
+        (!self.is_meant(at)).then_some(1)
     }
 
     fn is_full(&self) -> bool {

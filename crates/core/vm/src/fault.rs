@@ -38,6 +38,14 @@ pub(crate) struct Met<'a, W: World> {
     slot: &'a Slot<W::Backing>,
 }
 
+impl<W: World> Met<'_, W> {
+    /// Whether the slot has a dirty log.
+    #[inline]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.slot.dirty().is_some()
+    }
+}
+
 impl<W: World> Inner<W> {
     /// The memory that `access` is to, if it is to any, or to any that is written: otherwise it is a device's business.
     #[inline]
@@ -201,6 +209,29 @@ impl<W: World> Inner<W> {
             return Ok(Attempt::Mapped(mapped));
         }
         self.install(grant(level, leaf), section)
+    }
+
+    /// The largest block around `gfn` that slot and host allow, with all rights that they allow; `None` if that is a page,
+    /// or if the host cannot provide for it now. `seen` was sampled before.
+    pub(crate) fn grant_block<'a>(
+        &'a self,
+        gfn: Gfn,
+        seen: Seen,
+        root: &'a Root<W::Format>,
+        section: &'a impl Section,
+    ) -> Option<Grant<'a, W::Format>> {
+        let slots = self.slots.load(AddressSpace::Main, section);
+        let slot = slots.find_near(gfn, &mut LastHit::default())?;
+        let resolved = self.memory.resolve(slot.backing_of(gfn)?, Permissions::READ).ok()?;
+        let level = block_of(gfn, slot, &resolved).min(self.largest());
+        let first = level.first(gfn);
+        let pfn = Pfn::new(resolved.pfn.get().checked_sub(gfn.get() - first.get())?);
+        let permissions = allowed(slot, &resolved);
+        let leaf = Leaf { memory: resolved.memory, ..Leaf::new(pfn, permissions) };
+        (level > Level::PAGE).then(|| {
+            // SAFETY: as in `map`, of all of the block.
+            unsafe { root.grant(gfn, level, leaf, seen, section) }
+        })
     }
 
     /// Puts what is granted in place: the block, or the page where that is too large; otherwise as [`Inner::map`].

@@ -6,8 +6,9 @@ use mayfly_platform::Platform;
 use mayfly_platform::memory::{Handle, Kept, OutOfMemory};
 use mayfly_stage2::{Hold, InvalidationWaiters, Resident};
 
-use crate::Requests;
 use crate::requests::Whereabouts;
+use crate::stall::Stalls;
+use crate::{DirtyStall, Requests};
 
 /// Asks things of one vCPU: a handle, of which there may be any number, and which may outlive the vCPU and its VM; what
 /// is asked then is lost.
@@ -26,6 +27,7 @@ pub(crate) struct Asked {
     platform: Arc<dyn Platform>,
     /// Where it sleeps when it does.
     waiters: InvalidationWaiters,
+    stalls: Stalls,
 }
 
 impl Kicker {
@@ -42,6 +44,16 @@ impl Kicker {
             let Asked { requests, platform, .. } = &*self.asked;
             self.asked.bring_out(requests.ask_custom(bits, &**platform));
         }
+    }
+
+    /// What dirty logs have cost the vCPU since it was created: for a VMM to see whether its guest feels a log. Takes no
+    /// lock, and does not bring the vCPU out.
+    pub fn dirty_stall(&self) -> DirtyStall {
+        self.asked.stalls.read()
+    }
+
+    pub(crate) fn stalls(&self) -> &Stalls {
+        &self.asked.stalls
     }
 
     pub(crate) fn requests(&self) -> &Requests {
@@ -64,7 +76,7 @@ impl Asked {
         platform: Arc<dyn Platform>,
         waiters: InvalidationWaiters,
     ) -> Result<Kept<Self>, OutOfMemory> {
-        Kept::try_new(Self { requests: Requests::new(), platform, waiters })
+        Kept::try_new(Self { requests: Requests::new(), platform, waiters, stalls: Stalls::new() })
     }
 
     pub(crate) fn kicker(kept: &Kept<Self>) -> Kicker {

@@ -64,7 +64,7 @@
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
 //! | [`Vm::set_memory_region`] that creates | notifier invalidations |
 //! | [`Vm::set_memory_region`] that takes away | notifier invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
-//! | [`Vm::harvest_dirty`] | TLBs |
+//! | [`Vm::harvest_dirty`], [`Vm::harvest_marked`] | TLBs |
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nothing |
@@ -104,6 +104,7 @@ mod on_bus;
 mod places;
 mod requests;
 mod slots;
+mod stall;
 #[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
 pub mod testing;
 mod vcpu;
@@ -128,6 +129,7 @@ pub use kicker::Kicker;
 pub use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 pub use requests::Requests;
 pub use slots::Slots;
+pub use stall::DirtyStall;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};
 pub use world::{HostFault, HostMemory, Resolved, World};
@@ -140,4 +142,7 @@ mod documented {
 
     #[doc = include_str!("../../../../docs/host-changes.md")]
     mod host_changes {}
+
+    #[doc = include_str!("../../../../docs/dirty-log.md")]
+    mod dirty_log {}
 }

@@ -1,9 +1,10 @@
 //! Changing the guest's memory: slots, and what is mapped through them.
 
+use core::cell::Cell;
 use core::ops::Range;
 
 use mayfly_memslot::{
-    DirtyBitmap, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
+    DirtyBitmap, DirtyWord, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
 };
 use mayfly_stage2::{Announcement, Invalidation, Tables};
 
@@ -33,6 +34,26 @@ impl<W: World> Vm<W> {
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         self.inner().take_dirty(id, first, into, DirtyBitmap::harvest)
     }
+
+    /// As [`Vm::harvest_dirty`], of the marks that there are, wherever they are: `into` gets those words of the log that
+    /// have some, in order. `from` says where to begin, 0 at first, and then where to go on. Returns how many words
+    /// `into` has got; when that is less than its length, the log has been gone through.
+    ///
+    /// Neither the log's other words are looked at (those beside a mark excepted, of 512 pages), nor the tables of pages
+    /// without a mark: the work grows with what was written, and not with the slot. TLBs are invalidated once for each
+    /// slice of what lies between the first page and the last that this call takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vm::harvest_dirty`].
+    pub fn harvest_marked(
+        &self,
+        id: SlotId,
+        from: &mut usize,
+        into: &mut [DirtyWord],
+    ) -> Result<usize, Error> {
+        self.inner().take_marked(id, from, into)
+    }
 }
 
 /// The pages whose marks were taken out of a log; some.
@@ -56,29 +77,85 @@ impl<'a> Taken<'a> {
         Gfn::new(self.start)..Gfn::new(self.start + 64 * self.words.len() as u64)
     }
 
-    /// Whether any of them is in `gfns`.
-    fn has_any(&self, gfns: &Range<Gfn>) -> bool {
-        let hull = self.hull();
-        let (from, to) = (gfns.start.max(hull.start), gfns.end.min(hull.end));
-        if from >= to {
-            return false;
+    /// The first of them from `gfn` on; if there is none, one beyond all of them.
+    fn next(&self, gfn: Gfn) -> Gfn {
+        let from = gfn.get().saturating_sub(self.start);
+        let mut mask = u64::MAX << (from % 64);
+        let first = usize::try_from(from / 64).unwrap_or(usize::MAX);
+        for (word, index) in self.words.get(first..).unwrap_or_default().iter().zip(first as u64..)
+        {
+            let marks = word & core::mem::replace(&mut mask, u64::MAX);
+            if marks != 0 {
+                return Gfn::new(self.start + 64 * index + u64::from(marks.trailing_zeros()));
+            }
         }
-        let (from, last) = (from.get() - self.start, to.get() - self.start - 1);
-        let (first_word, last_word) = ((from / 64) as usize, (last / 64) as usize);
-        (first_word..=last_word).any(|index| {
-            let mut word = self.words[index];
-            if index == first_word {
-                word &= u64::MAX << (from % 64);
+        Gfn::new(u64::MAX)
+    }
+}
+
+/// The pages whose marks were taken out of a log, as a list of its words, in order; some.
+struct Listed<'a> {
+    words: &'a [DirtyWord],
+    /// The slot's first frame.
+    base: Gfn,
+}
+
+impl<'a> Listed<'a> {
+    fn of(words: &'a [DirtyWord], base: Gfn) -> Option<Self> {
+        (!words.is_empty()).then_some(Self { words, base })
+    }
+
+    fn frame(&self, word: usize) -> u64 {
+        self.base.get() + 64 * word as u64
+    }
+
+    /// The frames among which they are.
+    fn hull(&self) -> Range<Gfn> {
+        let [first, last] = [0, self.words.len() - 1].map(|index| self.words[index].word);
+        Gfn::new(self.frame(first))..Gfn::new(self.frame(last) + 64)
+    }
+
+    /// As [`Taken::next`]. `at` is where the one before was found; frames are asked for in order, mostly.
+    fn next(&self, gfn: Gfn, at: &Cell<usize>) -> Gfn {
+        let is_before = |word: &DirtyWord| self.frame(word.word) + 64 <= gfn.get();
+        let known = at.get();
+        let first = if known > 0 && !is_before(&self.words[known - 1]) {
+            self.words[..known].partition_point(is_before)
+        } else {
+            known + self.words[known..].iter().take_while(|word| is_before(word)).count()
+        };
+        at.set(first);
+        for word in &self.words[first..] {
+            let start = self.frame(word.word);
+            let marks = word.marks & u64::MAX << gfn.get().saturating_sub(start);
+            if marks != 0 {
+                return Gfn::new(start + u64::from(marks.trailing_zeros()));
             }
-            if index == last_word {
-                word &= u64::MAX >> (63 - last % 64);
-            }
-            word != 0
-        })
+        }
+        Gfn::new(u64::MAX)
     }
 }
 
 impl<W: World> Inner<W> {
+    /// Takes marks out of a slot's dirty log, wherever there are any.
+    fn take_marked(
+        &self,
+        id: SlotId,
+        from: &mut usize,
+        into: &mut [DirtyWord],
+    ) -> Result<usize, Error> {
+        let (base, count) = {
+            // As for a part of it.
+            let _writer = self.memory_writer.lock(&*self.platform);
+            self.with_log(id, |slot, log| (slot.base(), log.harvest_marked(from, into)))?
+        };
+        if let Some(listed) = Listed::of(&into[..count], base) {
+            let at = Cell::new(0);
+            self.protect_taken(listed.hull(), |gfn| listed.next(gfn, &at));
+        }
+        Ok(count)
+    }
+
     /// Takes marks out of a slot's dirty log by `take`, which leaves in `into` what it has taken, from word `first` on:
     /// part by part.
     pub(crate) fn take_dirty(
@@ -114,13 +191,18 @@ impl<W: World> Inner<W> {
             self.with_log(id, |slot, log| (slot.gfns(), take(log, first, into)))?
         };
         let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
+        self.protect_taken(taken.hull(), |gfn| taken.next(gfn));
+        Ok(marked)
+    }
+
+    /// Write-protects pages whose marks were taken, of `hull`: `next` says which is the first of them from a frame on.
+    fn protect_taken(&self, hull: Range<Gfn>, next: impl Fn(Gfn) -> Gfn) {
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
-        self.stage2.refuse_faults(&taken.hull());
+        self.stage2.refuse_faults(&hull);
         // Before the rest, since it takes the right to write as well, where it finds something.
-        self.flush_written_those(taken.hull(), |gfns| taken.has_any(&gfns));
-        self.stage2.write_protect_those(taken.hull(), self.slice, |gfns| taken.has_any(&gfns));
-        Ok(marked)
+        self.flush_written_those(hull.clone(), |gfns| next(gfns.start) < gfns.end);
+        self.stage2.write_protect_those(hull, self.slice, next);
     }
 
     /// Calls `then` with the slot and its log, inside a section.
@@ -220,7 +302,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn what_was_taken_is_found_in_the_ranges_that_have_some_of_it_and_in_no_other() {
+    fn what_was_taken_is_found_from_any_frame_on() {
         let (base, first) = (1000, 3);
         let mut words = vec![0; 6];
         let pages = [70, 127, 128, 200, 255];
@@ -232,13 +314,27 @@ mod tests {
         let gfn = |page: usize| Gfn::new(origin + page as u64);
         assert_eq!(taken.hull(), gfn(64)..gfn(256));
         for start in 0..300 {
-            for end in start..300 {
-                let any = pages.iter().any(|page| (start..end).contains(page));
-                assert_eq!(taken.has_any(&(gfn(start)..gfn(end))), any, "{start}..{end}");
-            }
+            let next = pages.iter().copied().filter(|&page| page >= start).min();
+            assert_eq!(taken.next(gfn(start)), next.map_or(Gfn::new(u64::MAX), gfn), "{start}");
         }
-        assert!(!taken.has_any(&(Gfn::new(0)..Gfn::new(origin))));
-        assert!(taken.has_any(&(Gfn::new(0)..Gfn::new(u64::MAX))));
+        assert_eq!(taken.next(Gfn::new(0)), gfn(70));
+        assert_eq!(taken.next(Gfn::new(u64::MAX)), Gfn::new(u64::MAX));
+        let list: Vec<DirtyWord> = (first..)
+            .zip(&words)
+            .filter(|(_, marks)| **marks != 0)
+            .map(|(word, &marks)| DirtyWord { word, marks })
+            .collect();
+        let listed = Listed::of(&list, Gfn::new(base)).unwrap();
+        assert_eq!(listed.hull(), gfn(64)..gfn(256));
+        for at in [0, 1, list.len()] {
+            for start in 0..300 {
+                let found = listed.next(gfn(start), &Cell::new(at));
+                assert_eq!(found, taken.next(gfn(start)), "{start}, after {at}");
+            }
+            assert_eq!(listed.next(Gfn::new(0), &Cell::new(at)), gfn(70));
+            assert_eq!(listed.next(Gfn::new(u64::MAX), &Cell::new(at)), Gfn::new(u64::MAX));
+        }
+        assert!(Listed::of(&[], Gfn::new(0)).is_none());
         let none: Vec<u64> = vec![0; 6];
         assert!(Taken::of(&none, Gfn::new(base), usize::MAX).is_none());
     }

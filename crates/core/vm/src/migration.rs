@@ -7,7 +7,8 @@
 //!    [`Vm::clear_dirty`]), so that a page that is written while others are sent is sent once;
 //! 3. stops the guest, or takes its memory away, and takes what is left in the log ([`Vm::harvest_dirty`],
 //!    [`Vm::replace_memory_region`]);
-//! 4. or is called off: then it switches the log off, and pages become blocks again ([`Vm::collapse_pages`]).
+//! 4. or is called off: then it switches the log off, and pages become blocks again: those that the log has had a mark
+//!    of ([`Vm::collapse_written`]), or all ([`Vm::collapse_pages`]).
 
 use mayfly_memslot::{DirtyBitmap, Gfn, Gpa, LastHit, PAGE_SHIFT, Region, Slot, SlotId};
 use mayfly_stage2::{Level, Role};
@@ -95,9 +96,87 @@ impl<W: World> Vm<W> {
         }
         Ok(collapsed)
     }
+
+    /// As [`Vm::collapse_pages`], where `log` has had marks since it began: that of a slot whose log was switched off, as
+    /// [`Vm::replace_memory_region`] gives it. Other places are not looked at, so the work grows with what was written.
+    /// (What [`Vm::split_blocks`] has split without a write stays as it is.) For each 32 blocks, TLBs are invalidated
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vm::collapse_pages`].
+    pub fn collapse_written(&self, id: SlotId, log: &DirtyBitmap) -> Result<u64, Error> {
+        let vm = self.inner();
+        let gfns = vm.with_slot(id, Slot::gfns)?;
+        let (mut batch, mut last) = (Places::new(), LastHit::default());
+        let (mut collapsed, mut next) = (0, gfns.start.get());
+        log.each_written(|pages| {
+            let [first, end] = [pages.start, pages.end].map(|page| gfns.start.get() + page);
+            let end = end.min(gfns.end.get());
+            // Where the slot begins in the middle of a block, so do these.
+            next = next.max(first);
+            while next < end {
+                batch.push(Gfn::new(next));
+                next = Level::MIB2.first(Gfn::new(next)).get() + Level::MIB2.pages();
+                if batch.is_full() {
+                    collapsed += vm.collapse_batch(&mut batch, &mut last);
+                }
+            }
+        });
+        Ok(collapsed + vm.collapse_batch(&mut batch, &mut last))
+    }
+}
+
+/// Pages at which there may be blocks to put in place of tables, as many as go together.
+struct Places {
+    gfns: [Gfn; PLACES],
+    count: usize,
+}
+
+/// As many as a root takes: [`Root::MOST_COLLAPSED`](mayfly_stage2::Root::MOST_COLLAPSED), of whatever format.
+const PLACES: usize = 32;
+
+impl Places {
+    const fn new() -> Self {
+        Self { gfns: [Gfn::new(0); PLACES], count: 0 }
+    }
+
+    fn push(&mut self, gfn: Gfn) {
+        self.gfns[self.count] = gfn;
+        self.count += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == PLACES
+    }
+
+    fn take(&mut self) -> impl Iterator<Item = Gfn> + use<> {
+        self.gfns.into_iter().take(core::mem::take(&mut self.count))
+    }
 }
 
 impl<W: World> Inner<W> {
+    /// Puts blocks in place where the batch says, which has nothing left then. Returns how many.
+    fn collapse_batch(&self, batch: &mut Places, last: &mut LastHit) -> u64 {
+        let collapsed = if self.maintains_maps() {
+            // What is mapped is cleaned before, block by block.
+            batch.take().map(|gfn| u64::from(self.collapse(gfn, last))).sum()
+        } else {
+            let section = self.srcu.read_lock();
+            // Before the slots and the host are asked, as at a fault.
+            let seen = self.stage2.sample();
+            let Some(root) = self.stage2.find_root(Role::MAIN, &section) else { return 0 };
+            let mut grants = [const { None }; PLACES];
+            for (grant, gfn) in grants.iter_mut().zip(batch.take()) {
+                *grant = self.grant_block(gfn, seen, root, &section);
+            }
+            root.collapse(&mut grants) as u64
+        };
+        self.stage2.collect_tables();
+        self.platform.preemption_point();
+        collapsed
+    }
+
     fn with_slot<T>(
         &self,
         id: SlotId,

@@ -17,6 +17,7 @@ use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::kicker::Asked;
 use crate::on_bus::OnBus;
+use crate::stall::Usual;
 use crate::vm::{Inner, Vm};
 use crate::{Error, Kicker, Requests, World};
 
@@ -66,6 +67,7 @@ pub struct Vcpu<W: World> {
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
     last_pio: iobus::LastHit,
+    usual: Usual,
 }
 
 impl<W: World> Vm<W> {
@@ -113,6 +115,7 @@ impl<W: World> Vcpu<W> {
             last_slot: LastHit::default(),
             last_mmio: iobus::LastHit::default(),
             last_pio: iobus::LastHit::default(),
+            usual: Usual::new(),
         }
     }
 
@@ -292,6 +295,7 @@ impl<W: World> Vcpu<W> {
     ) -> Result<Answer, Error> {
         order_after_guest();
         let mut largest = self.vm.largest();
+        let mut timed = None;
         loop {
             let refused = {
                 let section = self.reader.lock();
@@ -307,22 +311,29 @@ impl<W: World> Vcpu<W> {
                         && bus.access(&section, access.gpa.get(), access.write, guest);
                     return Ok(if is_answered { Answer::Given } else { Answer::NoDevice });
                 };
+                if access.write && timed.is_none() {
+                    timed = self.usual.begin(met.is_logged(), || self.vm.platform.now());
+                }
                 let role = self.caches.role();
                 match self.vm.handle_fault(access, &met, role, largest, &section)? {
-                    Handled::Resolved => return Ok(Answer::Given),
+                    Handled::Resolved => break,
                     Handled::Stale => {
                         guest.forget(access.gpa.gfn());
-                        return Ok(Answer::Given);
+                        break;
                     }
                     Handled::Refused(level) => level,
                 }
             };
             let requests = self.kicker.requests();
             let Some(smaller) = self.vm.wait_refused(access.gpa.gfn(), refused, requests) else {
-                return Ok(Answer::Given);
+                break;
             };
             largest = smaller;
         }
+        if let Some(timed) = timed {
+            self.usual.end(timed, self.vm.platform.now(), self.kicker.stalls());
+        }
+        Ok(Answer::Given)
     }
 
     /// Answers an access to a port. Returns whether a device did.

@@ -17,4 +17,6 @@ pub enum Exit {
         /// The pass, from 1; of [`CacheSwitch`](crate::CacheSwitch), what that says.
         value: u32,
     },
+    /// `KVM_EXIT_DIRTY_RING_FULL`: the vCPU's [ring](crate::DirtyRing) has no room, until it is collected and reset.
+    DirtyRingFull,
 }

@@ -17,6 +17,8 @@
 //! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE`; on arm64 as the next |
 //! | [`Vcpu::load_cache_switch`], [`Vcpu::start_at`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
+//! | [`Vm::protect_manually`], [`Vm::log_in_rings`] | `KVM_ENABLE_CAP` of `KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`, `KVM_CAP_DIRTY_LOG_RING` |
+//! | [`Vm::dirty_log`], [`Vm::clear_dirty_log`], [`Vm::reset_dirty_rings`] | `KVM_GET_DIRTY_LOG`, `KVM_CLEAR_DIRTY_LOG`, `KVM_RESET_DIRTY_RINGS` |
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
@@ -51,6 +53,7 @@
 
 mod builder;
 mod cache_switch;
+mod dirty_log;
 mod el1;
 mod error;
 mod exit;
@@ -81,6 +84,7 @@ pub use vm_memory;
 
 pub use builder::{Backing, Built, Ending, Irqchip, Plan, Reclaimer, Step, Timeline, VmBuilder};
 pub use cache_switch::CacheSwitch;
+pub use dirty_log::DirtyRing;
 pub use error::Error;
 pub use exit::Exit;
 pub use facts::Facts;

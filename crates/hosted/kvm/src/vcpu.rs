@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use kvm_bindings::KVM_EXIT_DIRTY_RING_FULL;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use rustix::io::Errno;
 
@@ -101,6 +102,7 @@ impl Vcpu {
                 VcpuExit::MmioWrite(gpa, &[a, b, c, d]) => {
                     Payload::written(gpa, u32::from_le_bytes([a, b, c, d]))
                 }
+                VcpuExit::Unsupported(KVM_EXIT_DIRTY_RING_FULL) => Ok(Exit::DirtyRingFull),
                 other => Err(Error::Exit(format!("{other:?}"))),
             };
         }

@@ -1,5 +1,6 @@
 //! A VM, from its creation to its end.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kvm_bindings::{KVM_MEM_LOG_DIRTY_PAGES, KVM_MEM_READONLY, kvm_userspace_memory_region};
@@ -290,6 +291,17 @@ impl Vm {
         }
         #[cfg(not(target_arch = "x86_64"))]
         Ok(())
+    }
+
+    /// How many pages a memslot has.
+    pub(crate) fn slot_pages(&self, slot: u32) -> Option<u64> {
+        let slots = self.shared.slots();
+        let found = slots.iter().find(|(other, _)| *other == slot);
+        found.map(|(_, memory)| memory.size() as u64 / 4096)
+    }
+
+    pub(crate) fn borrow_fd(&self) -> BorrowedFd<'_> {
+        self.shared.borrow_fd()
     }
 
     /// Creates the vCPU `id`: `KVM_CREATE_VCPU`, and the mapping of the page that it shares with

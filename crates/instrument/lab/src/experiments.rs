@@ -3,6 +3,7 @@
 
 use crate::cache_enable::CacheEnable;
 use crate::device_registration::DeviceRegistration;
+use crate::dirty_log::DirtyLog;
 use crate::experiment::Experiment;
 use crate::page_merge::PageMerge;
 use crate::slot_delete::SlotDelete;
@@ -10,5 +11,5 @@ use crate::teardown::Teardown;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &PageMerge, &Teardown]
+    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &PageMerge, &Teardown, &DirtyLog]
 }

@@ -11,7 +11,8 @@
 //! 1. `experiments.rs`: the list of all experiments. No other file knows it; what runs or answers takes it as a parameter.
 //! 2. `plan.rs`, `passes.rs`, `alike.rs`, `conclude.rs`: check a selection, run it as often as the user wants, refuse rows that
 //!    did not begin alike, and ask for answers.
-//! 3. One folder for each experiment: `device_registration`, `cache_enable`, `slot_delete`, `page_merge`, `teardown`.
+//! 3. One folder for each experiment: `device_registration`, `cache_enable`, `slot_delete`, `page_merge`, `teardown`,
+//!    `dirty_log`.
 //! 4. `before`: earlier designs that Mayfly replaced, for the experiments to measure. `before/tdp_mmu` implements the trait
 //!    of `slot_delete/design.rs`, which imports nothing of `before`.
 //! 5. What experiments share: `experiment` (the trait), `params`, `answers`, `rows`, `work` (CPU time), `patience`,
@@ -34,6 +35,7 @@ mod conclude;
 mod course;
 mod crew;
 mod device_registration;
+mod dirty_log;
 mod experiment;
 mod experiments;
 mod idle;
@@ -43,6 +45,7 @@ mod mapping;
 mod needs;
 mod page_merge;
 mod params;
+mod parking;
 mod passes;
 mod patience;
 mod plan;

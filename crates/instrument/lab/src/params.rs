@@ -40,6 +40,9 @@ pub struct Params {
     pub zaps: Vec<Zap>,
     /// Pages that a merger merges together, at most; see [`Bound::PAGES_A_CHANGE`].
     pub pages_a_change: Option<u32>,
+    /// Shares of a guest's memory that it writes to, in percent, to go through; none means the experiment's; see
+    /// [`Bound::WRITTEN`].
+    pub written: Vec<u32>,
     /// Whether the host's page merger may run; it is left alone otherwise.
     pub ksm: Option<Ksm>,
 }
@@ -57,6 +60,7 @@ impl Params {
             (!self.memory.is_empty(), Size::PARAM),
             (!self.zaps.is_empty(), Zap::PARAM),
             (self.pages_a_change.is_some(), Bound::PAGES_A_CHANGE.name),
+            (!self.written.is_empty(), Bound::WRITTEN.name),
             (self.ksm.is_some(), Ksm::PARAM),
         ]
         .into_iter()
@@ -76,6 +80,11 @@ impl Params {
     /// The numbers of vCPUs to go through, each once, as given; `default` where none was.
     pub fn vcpus_or(&self, default: &[u32]) -> Vec<u32> {
         each_once(&self.vcpus, default)
+    }
+
+    /// The shares that are written to go through, each once, as given; `default` where none was.
+    pub fn written_or(&self, default: &[u32]) -> Vec<u32> {
+        each_once(&self.written, default)
     }
 
     /// The sizes of memory to go through, each once, as given; `default` where none was.
@@ -113,8 +122,15 @@ impl fmt::Display for Bound {
 
 impl Bound {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::VMS, Self::DEVICES, Self::VCPUS, Self::HZ, Self::ROUNDS, Self::PAGES_A_CHANGE];
+    pub const ALL: [Self; 7] = [
+        Self::VMS,
+        Self::DEVICES,
+        Self::VCPUS,
+        Self::HZ,
+        Self::ROUNDS,
+        Self::PAGES_A_CHANGE,
+        Self::WRITTEN,
+    ];
 
     /// Enough VMs for a p99.99, few enough that all samples fit in memory.
     pub const VMS: Self = Self { name: "vms", min: 1, max: 100_000 };
@@ -128,6 +144,8 @@ impl Bound {
     pub const ROUNDS: Self = Self { name: "rounds", min: 1, max: 10_000 };
     /// Up to 2 MiB at a time: a change has faults wait that meet it.
     pub const PAGES_A_CHANGE: Self = Self { name: "pages-a-change", min: 1, max: 512 };
+    /// In percent.
+    pub const WRITTEN: Self = Self { name: "written", min: 1, max: 100 };
 
     /// Reads a value of this parameter.
     ///

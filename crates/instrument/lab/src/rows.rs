@@ -66,6 +66,11 @@ impl<'a> Rows<'a> {
         (self.with(param, largest), largest)
     }
 
+    /// The smallest number that a parameter has; 0 where there are none.
+    pub(crate) fn least(&self, param: &str) -> u64 {
+        self.0.iter().filter_map(|row| row.params.get(param)?.as_u64()).min().unwrap_or_default()
+    }
+
     /// The median of a metric.
     pub(crate) fn p50(&self, metric: &str) -> Option<u64> {
         self.summary(metric).map(|summary| summary.p50)

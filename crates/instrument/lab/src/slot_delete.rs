@@ -5,7 +5,6 @@ pub(crate) mod design;
 pub(crate) mod guest;
 pub(crate) mod watch;
 
-mod parking;
 mod refault;
 
 mod kvm;

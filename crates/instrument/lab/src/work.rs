@@ -20,4 +20,4 @@ pub(crate) use meter::Meter;
 pub(crate) use role::{METRICS, TOTAL, ThreadRole};
 pub(crate) use spent::{Spent, report};
 pub(crate) use threads::Threads;
-pub(crate) use used::{Used, cpu_here};
+pub(crate) use used::{Used, cpu as cpu_of, cpu_here};

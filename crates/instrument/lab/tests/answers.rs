@@ -30,9 +30,14 @@ fn line<'a>(told: &'a [String], what: &str) -> &'a str {
 
 #[test]
 fn of_an_experiment_that_did_not_run_nothing_is_said() {
-    for experiment in
-        ["device-registration", "cache-enable", "slot-delete", "page-merge", "teardown"]
-    {
+    for experiment in [
+        "device-registration",
+        "cache-enable",
+        "slot-delete",
+        "page-merge",
+        "teardown",
+        "dirty-log",
+    ] {
         assert!(lines(experiment, &[], &x86()).is_empty(), "{experiment}");
         let skipped = [ResultRow::new(experiment, Backend::Kvm, "kernel").skipped("no /dev/kvm")];
         let told = lines(experiment, &skipped, &x86());
@@ -281,4 +286,33 @@ fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
     assert!(
         line(&told, "TLB invalidations").contains("30,600 with Linux's design, 12 with Mayfly's")
     );
+}
+
+#[test]
+fn dirty_log_tells_of_the_most_vcpus_and_of_the_smallest_share_that_was_written() {
+    let metrics = ["cycle_cpu", "start_cpu", "stall_longest", "called_stall_longest"];
+    let at = |variant, vcpus: u32, written: u32, ns| {
+        row("dirty-log", Backend::Machine, variant, &metrics, ns)
+            .param("vcpus", vcpus)
+            .param("written", written)
+    };
+    let rows = [
+        at("write-protect", 16, 1, 900_000),
+        at("initially-set", 16, 1, 700_000),
+        at("ring", 16, 1, 800_000),
+        at("write-locked", 16, 1, 600_000),
+        at("mayfly", 16, 1, 60_000),
+        at("mayfly", 16, 10, 1),
+        at("mayfly", 1, 1, 2),
+    ];
+    let told = lines("dirty-log", &rows, &x86());
+    assert!(line(&told, "switches a dirty log on").contains("16 vCPUs writing 1 % of the pages"));
+    let cycle = line(&told, "whole cycle");
+    assert!(
+        cycle.contains("60.0 us") && cycle.contains("600 us") && cycle.contains("write-locked")
+    );
+    assert!(cycle.contains("10.0x"), "{cycle}");
+    assert!(line(&told, "longest stall").contains("700 us while"), "{told:#?}");
+    let alone = lines("dirty-log", &rows[4..], &x86());
+    assert!(alone.iter().all(|line| line.starts_with("What to do")), "{alone:#?}");
 }

@@ -5,9 +5,9 @@ use mayfly_srcu::{Limits, ReadGuard, Srcu};
 
 use crate::common::{LOG, NONE, generation, region, slots, slots_within};
 
-/// A slot of so many pages has a log of so many bytes: 1 MiB, or less under Miri.
+/// A slot of so many pages has a log of so many bytes: 1 MiB, or less under Miri, and two bits for 512 pages.
 const PAGES: u64 = if cfg!(miri) { 1 << 18 } else { 8 << 20 };
-const LOG_BYTES: usize = PAGES as usize / 8;
+const LOG_BYTES: usize = PAGES as usize / 8 + PAGES as usize / 512 * 2 / 8;
 
 /// Much more than a snapshot of a few slots takes.
 const SMALL: usize = 4096;

@@ -7,6 +7,7 @@
 
 mod alike;
 mod faults;
+mod logs;
 mod roots;
 mod tables;
 

@@ -166,7 +166,9 @@ impl Host {
         let is_open: Vec<bool> = self.vcpus.iter().map(|(vm, _)| self.is_open(*vm)).collect();
         for ((_, vcpu), _) in self.vcpus.iter().zip(is_open).filter(|(_, is_open)| *is_open) {
             // It would wait for this thread.
-            vcpu.kicker().kick();
+            let kicker = vcpu.kicker();
+            kicker.kick();
+            assert!(kicker.dirty_stall().longest <= kicker.dirty_stall().time);
         }
         if self.vcpus.is_empty() {
             return;

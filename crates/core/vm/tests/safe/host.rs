@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{
-    AddressSpace, Flags, Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE, Region, SlotId,
+    AddressSpace, DirtyBitmap, Flags, Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE, Region, SlotId,
 };
 use mayfly_vm::stage2::{Announcement, Ept, RootRef, Slice, Stage2, VmidTag, Vmids};
 use mayfly_vm::testing::{Kinds, Machine};
@@ -241,6 +241,10 @@ impl Host {
             Step::Collapse { vm, slot } => {
                 if self.vms[vm].open == 0 {
                     let _ = self.vms[vm].vm.collapse_pages(SlotId::main(slot));
+                    // Also by a log that is no slot's.
+                    let log = DirtyBitmap::try_new(1 << 12).unwrap();
+                    (0..1 << 12).step_by(512).for_each(|page| log.mark(page));
+                    let _ = self.vms[vm].vm.collapse_written(SlotId::main(slot), &log);
                 }
             }
             Step::Register { vm, start, registers } => {

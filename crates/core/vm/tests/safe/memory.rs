@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use mayfly_vm::memslot::{
-    AddressSpace, Flags, Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE, Region, SlotId, USER_SLOTS,
+    AddressSpace, DirtyWord, Flags, Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE, Region, SlotId,
+    USER_SLOTS,
 };
 
 use crate::host::{Host, returns};
@@ -83,6 +84,8 @@ impl Host {
             }
             Step::ReadDirty { slot, first } => {
                 let _ = vm_of.read_dirty(SlotId::main(slot), first, &mut [0]);
+                let (mut from, mut into) = (first, [DirtyWord::default(); 2]);
+                let _ = vm_of.harvest_marked(SlotId::main(slot), &mut from, &mut into);
             }
             Step::ClearDirty { slot, first, marks } => {
                 let _ = vm_of.clear_dirty(SlotId::main(slot), first, &mut [marks]);
@@ -98,6 +101,9 @@ impl Host {
                     returns(|| _ = log.harvest(0, &mut [0]));
                     returns(|| _ = log.clear(page as usize, &mut [u64::MAX]));
                     returns(|| _ = log.read(page as usize, &mut [0]));
+                    let (mut from, mut into) = (page as usize, [DirtyWord::default()]);
+                    returns(|| _ = log.harvest_marked(&mut from, &mut into));
+                    returns(|| log.each_written(|_| ()));
                 }
             }
             Step::CleanMapped | Step::Put { .. } if waits => {}

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{DirtyWord, Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::check_schedules;
 use mayfly_stage2::{Announcement, Invalidation};

@@ -60,7 +60,13 @@ impl Migration {
     /// Copies what was marked since.
     fn follow<const BREAK: bool>(&self, vm: &Vm<Kinds<BREAK>>, memory: &Memory) {
         let mut marks = [0];
-        vm.harvest_dirty(SlotId::main(0), 0, &mut marks).unwrap();
+        if thread_rng().gen_bool(0.5) {
+            vm.harvest_dirty(SlotId::main(0), 0, &mut marks).unwrap();
+        } else {
+            let mut list = [DirtyWord::default(); 2];
+            let count = vm.harvest_marked(SlotId::main(0), &mut 0, &mut list).unwrap();
+            marks[0] = if count > 0 { list[0].marks } else { 0 };
+        }
         for page in (0..PAGES).filter(|page| marks[0] >> page & 1 == 1) {
             let read = memory.host_read(page);
             self.0.lock().unwrap()[page as usize] = read;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{scope, spawn, yield_now};
 use std::time::Duration;
 
-use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{DirtyWord, Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, Requests, SlotZap, Translation};
 
@@ -202,9 +202,21 @@ fn no_write_is_lost_by_harvests_that_race_with_faults() {
     let pages: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
     let steps: [Mutex<()>; 2] = Default::default();
     let mut copy = [0; PAGES];
+    let mut harvests = 0;
     let mut copy_dirty = || {
         let mut words = [0; PAGES / 64];
-        let count = vm.harvest_dirty(SlotId::main(0), 0, &mut words).unwrap();
+        harvests += 1;
+        // Both ways, in turn.
+        let count = if harvests % 2 == 0 {
+            vm.harvest_dirty(SlotId::main(0), 0, &mut words).unwrap()
+        } else {
+            let (mut from, mut list) = (0, [DirtyWord::default(); PAGES / 64 + 1]);
+            let count = vm.harvest_marked(SlotId::main(0), &mut from, &mut list).unwrap();
+            for DirtyWord { word, marks } in &list[..count] {
+                words[*word] = *marks;
+            }
+            words.iter().map(|word| u64::from(word.count_ones())).sum()
+        };
         // What a TLB invalidation waits for.
         for step in &steps {
             drop(step.lock().unwrap());

@@ -9,6 +9,7 @@ mod caches;
 mod destroy;
 mod devices;
 mod dirty;
+mod dirty_marked;
 mod errors;
 mod eventfds;
 mod faults;

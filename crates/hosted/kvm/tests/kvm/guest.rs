@@ -177,6 +177,7 @@ fn a_slot_deleted_and_created_again_under_a_running_vcpu_keeps_what_was_written(
                         {
                             return (vcpu, value);
                         }
+                        Exit::DirtyRingFull => panic!("it has no ring"),
                         Exit::PortWrite { .. } => {}
                     }
                 }

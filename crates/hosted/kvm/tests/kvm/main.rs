@@ -3,6 +3,7 @@
 mod builder;
 mod cache_switch;
 mod common;
+mod dirty_log;
 mod facts;
 mod guest;
 mod host;

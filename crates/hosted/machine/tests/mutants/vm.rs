@@ -25,54 +25,98 @@ const fn vm(test: &'static str, says: &'static str) -> Killer {
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "slots change when no invalidation is under way",
-        edits: &[(SEQUENCE, "            if self.active.load(Ordering::Relaxed) == 0 {
-", "            if true {
-")],
+        edits: &[(
+            SEQUENCE,
+            "            if self.active.load(Ordering::Relaxed) == 0 {
+",
+            "            if true {
+",
+        )],
         killer: vm("notifier::slots_change_only_between_invalidations", "panicked"),
     },
     Mutant {
         step: "a fault samples the sequence before it looks for the slot",
-        edits: &[(FAULT, "        let seen = self.stage2.sample();
-        let slots", "        let slots"), (FAULT, "let slot = slots.find_near(access.gpa.gfn(), last)?;", "let slot = slots.find_near(access.gpa.gfn(), last)?;
-        let seen = self.stage2.sample();")],
-        killer: shuttle("pairs::a_slot_that_is_gone_has_nothing_mapped_whatever_faults_are_under_way", "panicked"),
+        edits: &[
+            (
+                FAULT,
+                "        let seen = self.stage2.sample();
+        let slots",
+                "        let slots",
+            ),
+            (
+                FAULT,
+                "let slot = slots.find_near(access.gpa.gfn(), last)?;",
+                "let slot = slots.find_near(access.gpa.gfn(), last)?;
+        let seen = self.stage2.sample();",
+            ),
+        ],
+        killer: shuttle(
+            "pairs::a_slot_that_is_gone_has_nothing_mapped_whatever_faults_are_under_way",
+            "panicked",
+        ),
     },
     Mutant {
         step: "a page is marked before the guest can write it",
-        edits: &[(FAULT, "            slot.mark_dirty(gfn);
-", "            let _ = gfn;
-")],
+        edits: &[(
+            FAULT,
+            "            slot.mark_dirty(gfn);
+",
+            "            let _ = gfn;
+",
+        )],
         killer: vm("dirty::a_page_that_is_harvested_is_logged_again_by_the_next_write", "left: "),
     },
     Mutant {
         step: "a harvest refuses the faults that have marked",
         edits: &[(MEMORY, "        self.stage2.refuse", "        let _ = || self.stage2.refuse")],
-        killer: vm("dirty::a_harvest_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked", "panicked"),
+        killer: vm(
+            "dirty::a_harvest_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked",
+            "panicked",
+        ),
     },
     Mutant {
         step: "a harvest takes the right to write",
-        edits: &[(MEMORY, "        self.stage2.write_protect_those(taken.hull(), self.slice, |gfns| taken.has_any(&gfns));
-", "")],
+        edits: &[(
+            MEMORY,
+            "        self.stage2.write_protect_those(hull, self.slice, next);
+",
+            "",
+        )],
         killer: vm("dirty::a_page_that_is_harvested_is_logged_again_by_the_next_write", "panicked"),
     },
     Mutant {
         step: "switching a log on takes the right to write",
-        edits: &[(MEMORY, "            self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
-", "")],
-        killer: vm("dirty::switching_the_log_on_protects_what_is_writable_and_splits_its_blocks", "panicked"),
+        edits: &[(
+            MEMORY,
+            "            self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
+",
+            "",
+        )],
+        killer: vm(
+            "dirty::switching_the_log_on_protects_what_is_writable_and_splits_its_blocks",
+            "panicked",
+        ),
     },
     Mutant {
         step: "a page is changed that was announced",
-        edits: &[(NOTIFIER, "            assert!(
-                self.stage2", "            let _ = (
-                self.stage2")],
+        edits: &[(
+            NOTIFIER,
+            "            assert!(
+                self.stage2",
+            "            let _ = (
+                self.stage2",
+        )],
         killer: vm("notifier_in_place::a_page_is_changed_inside_an_invalidation_of_it", "panicked"),
     },
     Mutant {
         step: "a slot that is deleted is zapped",
-        edits: &[(MEMORY, "            self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
-", "            drop((announcement, gfns));
-")],
+        edits: &[(
+            MEMORY,
+            "            self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
+",
+            "            drop((announcement, gfns));
+",
+        )],
         killer: vm("zap::nothing_is_mapped_through_a_slot_that_was_deleted_or_moved", "left: "),
     },
     Mutant {
@@ -82,53 +126,98 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "who replaces all roots waits until vCPUs have left the old ones",
-        edits: &[(MEMORY, "            self.reload_roots();
-", "")],
-        killer: vm("zap::a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in", "does not end"),
+        edits: &[(
+            MEMORY,
+            "            self.reload_roots();
+",
+            "",
+        )],
+        killer: vm(
+            "zap::a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in",
+            "does not end",
+        ),
     },
     Mutant {
         step: "what is about to change is taken away",
         edits: &[(NOTIFIER, "        if change.takes_away() {", "        if false {")],
-        killer: vm("notifier::memory_is_zapped_wherever_it_is_mapped_and_nothing_else_is", "panicked"),
+        killer: vm(
+            "notifier::memory_is_zapped_wherever_it_is_mapped_and_nothing_else_is",
+            "panicked",
+        ),
     },
     Mutant {
         step: "writes are allowed when the old frame is used nowhere",
         edits: &[(NOTIFIER, "            if place.writable {", "            if true {")],
-        killer: vm("notifier_in_place::what_becomes_writable_stays_read_only_where_the_slot_is_or_logs_writes", "left: "),
+        killer: vm(
+            "notifier_in_place::what_becomes_writable_stays_read_only_where_the_slot_is_or_logs_writes",
+            "left: ",
+        ),
     },
     Mutant {
         step: "a VM that ends is known to be ended before its vCPUs are asked",
-        edits: &[(LIFE, "        self.destroyed.store(true, Ordering::Release);
-", ""), (LIFE, "            asked.ask_exit();
+        edits: &[
+            (
+                LIFE,
+                "        self.destroyed.store(true, Ordering::Release);
+",
+                "",
+            ),
+            (
+                LIFE,
+                "            asked.ask_exit();
         }
-        self.stage2.retire();", "            asked.ask_exit();
+        self.stage2.retire();",
+                "            asked.ask_exit();
         }
         self.destroyed.store(true, Ordering::Release);
-        self.stage2.retire();")],
-        killer: vm("interrupts::a_vcpu_that_destroying_has_brought_out_does_not_go_in_again_while_others_are_asked", "comes_back_in"),
+        self.stage2.retire();",
+            ),
+        ],
+        killer: vm(
+            "interrupts::a_vcpu_that_destroying_has_brought_out_does_not_go_in_again_while_others_are_asked",
+            "comes_back_in",
+        ),
     },
     Mutant {
         step: "a VM that ends asks its vCPUs",
-        edits: &[(LIFE, "            asked.ask_exit();
+        edits: &[(
+            LIFE,
+            "            asked.ask_exit();
         }
-        self.stage2.retire();", "            let _ = asked;
+        self.stage2.retire();",
+            "            let _ = asked;
         }
-        self.stage2.retire();")],
-        killer: vm("requests::destroying_a_vm_brings_every_vcpu_out_wherever_it_is", "does not end"),
+        self.stage2.retire();",
+        )],
+        killer: vm(
+            "requests::destroying_a_vm_brings_every_vcpu_out_wherever_it_is",
+            "does not end",
+        ),
     },
     Mutant {
         step: "who asks executes [ask]",
-        edits: &[(REQUESTS, "        // [ask]
+        edits: &[(
+            REQUESTS,
+            "        // [ask]
         fence(Ordering::SeqCst);
-", "")],
+",
+            "",
+        )],
         killer: loom("an_interrupt_brings_out_who_does_not_look", "deadlock"),
     },
     Mutant {
         step: "who waits until a vCPU is out looks again when it has left its mark",
-        edits: &[(REQUESTS, "            if word.load(Ordering::Acquire) & RELOAD != 0 {
+        edits: &[(
+            REQUESTS,
+            "            if word.load(Ordering::Acquire) & RELOAD != 0 {
                 platform.wait(mode, marked);
-            }", "            platform.wait(mode, marked);")],
-        killer: loom("a_vcpu_that_stays_in_the_guest_until_it_is_asked_comes_out_once_and_is_waited_for_no_longer", "deadlock"),
+            }",
+            "            platform.wait(mode, marked);",
+        )],
+        killer: loom(
+            "a_vcpu_that_stays_in_the_guest_until_it_is_asked_comes_out_once_and_is_waited_for_no_longer",
+            "deadlock",
+        ),
     },
     Mutant {
         step: "a vCPU that comes out wakes who waits for that",
@@ -137,21 +226,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a request that is taken releases what was done in the guest",
-        edits: &[(REQUESTS, "self.line.word.fetch_and(!bits, Ordering::AcqRel)", "self.line.word.fetch_and(!bits, Ordering::Relaxed)")],
+        edits: &[(
+            REQUESTS,
+            "self.line.word.fetch_and(!bits, Ordering::AcqRel)",
+            "self.line.word.fetch_and(!bits, Ordering::Relaxed)",
+        )],
         killer: loom("two_who_ask_are_both_right", "panicked"),
     },
     Mutant {
         step: "who asks a vCPU that is asleep has it look again",
-        edits: &[(KICKER, "Whereabouts::Asleep => self.waiters.look_again(&*self.platform),", "Whereabouts::Asleep => {}")],
-        killer: vm("interrupts::a_vcpu_that_waits_for_the_host_comes_out_when_it_is_asked", "does not end"),
+        edits: &[(
+            KICKER,
+            "Whereabouts::Asleep => self.waiters.look_again(&*self.platform),",
+            "Whereabouts::Asleep => {}",
+        )],
+        killer: vm(
+            "interrupts::a_vcpu_that_waits_for_the_host_comes_out_when_it_is_asked",
+            "does not end",
+        ),
     },
     Mutant {
         step: "who changes a slot waits for those who have the slot of before",
-        edits: &[(
-                MEMORY,
-                "Ok(Some(change.settle()))",
-                "Ok(Some(change.edit))",
-            )],
+        edits: &[(MEMORY, "Ok(Some(change.settle()))", "Ok(Some(change.edit))")],
         killer: vm(
             "zap::who_changes_a_slot_returns_when_nobody_has_the_slot_of_before_any_more",
             "left: ",

@@ -37,5 +37,5 @@ mod tables;
 mod vm;
 mod zap;
 
-pub(crate) use lock::Waiting;
+pub(crate) use lock::{FairLock, Held, Waiting};
 pub(crate) use vm::{Locking, TdpMmu};

@@ -259,6 +259,7 @@ fn run(mut vcpu: Vcpu, stop: &AtomicBool, seen: &Seen) -> anyhow::Result<(Vcpu, 
                 seen.passes.fetch_add(1, Ordering::Relaxed);
             }
             Exit::MmioWrite { .. } => missed += 1,
+            Exit::DirtyRingFull => bail!("a VM without rings has a full one"),
         }
     }
     Ok((vcpu, missed))

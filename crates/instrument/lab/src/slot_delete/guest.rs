@@ -13,9 +13,9 @@ use mayfly_vm::{self as vm, Access, Base, Event, Requests, Translation};
 
 use rustix::thread::Pid;
 
-use super::parking::Parking;
 use super::refault::Refault;
 use super::watch;
+use crate::parking::Parking;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 64;

@@ -72,7 +72,7 @@ pub(crate) fn cpu_here() -> u64 {
 /// What a thread of this process has had of the processors, in nanoseconds; nothing where it has ended.
 ///
 /// As exact as its own clock, also while it runs: `/proc/PID/task/TID/schedstat` lags by up to a tick then.
-pub(super) fn cpu(thread: Pid) -> Option<u64> {
+pub(crate) fn cpu(thread: Pid) -> Option<u64> {
     // The number of a thread's CPU clock (`MAKE_THREAD_CPUCLOCK`, `include/linux/posix-timers_types.h`), which is what
     // pthread_getcpuclockid(3) computes.
     let clock = (!thread.as_raw_nonzero().get() << 3) | 0b110;
