@@ -2,6 +2,7 @@
 
 mod guest;
 mod hostile;
+mod remote;
 mod rings;
 
 use guest::*;
