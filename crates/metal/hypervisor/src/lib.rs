@@ -24,6 +24,7 @@ pub mod late;
 pub mod log;
 pub mod memory_map;
 pub mod needs;
+pub mod partition;
 pub mod plan;
 pub mod processors;
 pub mod sleepers;

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::arm64::layout::MAX_VCPUS;
 use crate::card::Card;
+use crate::partition::PartitionUse;
 use crate::tree::{Module, ModuleKind, Region};
 use crate::turns::Share;
 
@@ -26,8 +27,10 @@ pub struct Plan {
     pub overcommit: bool,
     /// Bytes of memory that it is guaranteed, where that is less than all: see [`Plan::reserved`].
     pub reserve: Option<u64>,
-    /// Bytes of its disk; 0 for none.
+    /// Bytes of its disk in memory; 0 for none.
     pub disk: u64,
+    /// The partition of the machine's disk that is its disk. Then it has none in memory.
+    pub partition: Option<PartitionUse>,
     /// Its network card.
     pub card: Card,
     /// Its weight in the division of processor time.
@@ -102,6 +105,7 @@ impl Plan {
             overcommit: false,
             reserve: None,
             disk: 0,
+            partition: None,
             card: Card::default(),
             weight: Share::WEIGHT,
             cap: None,
@@ -115,6 +119,11 @@ impl Plan {
         }
         plan.check()?;
         Ok(plan)
+    }
+
+    /// Whether it has a disk.
+    pub fn has_disk(&self) -> bool {
+        self.disk != 0 || self.partition.is_some()
     }
 
     /// Bytes of its memory that it is guaranteed.
@@ -194,11 +203,20 @@ impl Plan {
                 "no" => self.overcommit = false,
                 _ => return wrong("overcommit is yes or no"),
             },
+            "disk" if PartitionUse::is_meant(value) => match PartitionUse::parse(value) {
+                Ok(partition) => (self.disk, self.partition) = (0, Some(partition)),
+                Err(what) => return wrong(what),
+            },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
                     self.disk = disk.next_multiple_of(crate::arm64::layout::BLOCK);
+                    self.partition = None;
                 }
-                _ => return wrong("a disk has at least 1M and at most 1023G; 0 is no disk"),
+                _ => {
+                    return wrong(
+                        "a disk has at least 1M and at most 1023G, or is a partition: part:NAME; 0 is no disk",
+                    );
+                }
             },
             "weight" => match value.parse() {
                 Ok(weight) if (1..=Share::MOST_WEIGHT).contains(&weight) => self.weight = weight,
