@@ -135,6 +135,33 @@ pub struct Counts {
     pub unknown: u64,
 }
 
+impl Counts {
+    /// None.
+    pub const NONE: Self = Self {
+        sent: 0,
+        sent_bytes: 0,
+        received: 0,
+        received_bytes: 0,
+        lost: 0,
+        refused: 0,
+        limited: 0,
+        unknown: 0,
+    };
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.limited += other.limited;
+        self.unknown += other.unknown;
+    }
+}
+
 #[derive(Debug)]
 struct Slot<T> {
     port: Port,
@@ -301,6 +328,14 @@ impl<T> Switch<T> {
         slot.counts.sent += 1;
         slot.counts.sent_bytes += len;
         Ok(targets)
+    }
+
+    /// Sets what a port may send from now on.
+    pub fn limit(&mut self, port: Port, limits: Limits, now: u64) {
+        if let Some(slot) = self.slot(port) {
+            slot.config.limits = limits;
+            slot.buckets = Buckets::new(limits, now);
+        }
     }
 
     /// A port has sent what makes no sense.
