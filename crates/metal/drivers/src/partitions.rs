@@ -140,6 +140,10 @@ impl Partitions {
             }
             read(number, sector).map_err(|_| BadTable::Unreadable)
         };
+        // Sector 1 of a disk that has none.
+        if at >= sectors {
+            return Err(BadTable::None);
+        }
         get(at, &mut sector)?;
         let header = Header::parse(&sector, at, sectors)?;
         self.all.clear();

@@ -9,6 +9,8 @@
 //! full fence, and looks whether a chain was used; its fence pairs with the device's between a used chain and its look at
 //! the wish. The event index is not agreed on: virtio-drivers 0.13 compares it without regard to its overflow.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::{Ordering, fence};
 
 use virtio_drivers::Hal;
@@ -34,16 +36,21 @@ pub(crate) unsafe trait Parts {
 
 /// A queue of `SIZE` descriptors.
 pub(crate) struct Ring<H: Hal, I, const SIZE: usize> {
-    queue: VirtQueue<H, SIZE>,
+    /// Boxed, as it is larger than a stack likes.
+    queue: Box<VirtQueue<H, SIZE>>,
     number: u16,
-    under_way: [Option<I>; SIZE],
+    /// By the number of the first descriptor.
+    under_way: Vec<Option<I>>,
 }
 
 impl<H: Hal, I: Parts, const SIZE: usize> Ring<H, I, SIZE> {
     /// Queue `number` of a device that is being started.
     pub(crate) fn new(transport: &mut impl Transport, number: u16) -> Result<Self, Unusable> {
+        let mut under_way = Vec::new();
+        under_way.try_reserve_exact(SIZE).map_err(|_| Unusable::NoMemory)?;
+        under_way.resize_with(SIZE, || None);
         let queue = VirtQueue::new(transport, number, false, false).map_err(Unusable::Queue)?;
-        Ok(Self { queue, number, under_way: [const { None }; SIZE] })
+        Ok(Self { queue: Box::new(queue), number, under_way })
     }
 
     /// Makes a chain available to the device.
@@ -84,14 +91,12 @@ impl<H: Hal, I: Parts, const SIZE: usize> Ring<H, I, SIZE> {
         let queue = &mut self.queue;
         // SAFETY: these are the parts of the chain with that token.
         let used = item.with(|inputs, outputs| unsafe { queue.pop_used(token, inputs, outputs) });
-        match used {
-            Ok(written) => Ok(Some((item, written))),
+        let Ok(written) = used else {
             // It has changed its mind.
-            Err(_) => {
-                *place = Some(item);
-                Err(Broken)
-            }
-        }
+            *place = Some(item);
+            return Err(Broken);
+        };
+        Ok(Some((item, written)))
     }
 
     /// The device need not interrupt when it has used a chain.
