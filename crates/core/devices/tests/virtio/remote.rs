@@ -192,7 +192,7 @@ proptest! {
         let mut disk = Ram::new();
         for (kind, sector, len, byte) in requests {
             // A length of 0 makes the rings malformed.
-            let len = len.max(1).min(0x1e00);
+            let len = len.clamp(1, 0x1e00);
             for memory in [&memory, &machine.memory] {
                 memory.put(data(0), &vec![byte; 0x1e00]);
             }

@@ -5,34 +5,32 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
-use mayfly_devices::virtio::{Block, Entropy, Mmio};
+use mayfly_devices::virtio::{Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
 use mayfly_vm::Device;
 use mayfly_vm::iobus::IoRange;
 
+use crate::bare::threads::Bell;
 use crate::bare::threads::console::say;
 use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
-use arch::{
-    CARD, CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT,
-    VIRTIO_BYTES,
-};
-use bell::Bell;
+use arch::{CARD, CLOCK, CLOCK_BYTES, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, VIRTIO_BYTES};
 use clock::Clock;
-use disk::Frames;
-use network::Card;
+use disk::{Disk, Medium};
+use network::{Card, UPLINK};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
-mod bell;
-mod network;
 mod virtio;
 mod words;
 
 pub(crate) mod clock;
 pub(crate) mod disk;
+pub(crate) mod frames;
+pub(crate) mod network;
+pub(crate) mod partition;
 pub(crate) mod uart;
 
 pub(crate) use arm64 as arch;
@@ -43,7 +41,7 @@ type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
 /// The devices of a run.
 pub(crate) struct Devices {
     bell: Arc<Bell>,
-    disk: Option<Arc<Virtio<Block<Frames>, Frames>>>,
+    disk: Option<Disk>,
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     clock: Arc<Clock>,
@@ -55,13 +53,10 @@ impl Devices {
         world: &Arc<World>,
         controller: &Arc<Controller>,
         plan: &Plan,
-        disk: Option<Frames>,
+        disk: Option<Medium>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
-        let disk = disk.map(|disk| {
-            let block = |disk| Mmio::new(Block::new(disk, "mayfly"));
-            Arc::new(Virtio::new(world, disk, block, controller, DISK_INTERRUPT, &bell))
-        });
+        let disk = disk.map(|medium| Disk::new(world, medium, controller, &bell));
         let mut generator = None;
         let fill: Fill = Box::new(move |bytes| {
             let generator = generator.get_or_insert_with(|| Generator::new(&entropy::seed::<32>()));
@@ -77,7 +72,7 @@ impl Devices {
     /// Each of them, and where its registers are.
     pub(crate) fn all(&self) -> impl Iterator<Item = (IoRange, Arc<dyn Device>)> {
         let range = |start, len| IoRange { start, len };
-        let disk = self.disk.clone().map(|disk| -> Arc<dyn Device> { disk });
+        let disk = self.disk.as_ref().map(Disk::registers);
         let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
         let entropy: Arc<dyn Device> = self.entropy.clone();
         let clock: Arc<dyn Device> = self.clock.clone();
@@ -108,7 +103,20 @@ impl Devices {
         {
             say!("mayfly: {name} has no network: {why}");
         }
+        if self.card.as_ref().is_some_and(Card::leads_nowhere) {
+            say!(
+                "mayfly: {name}: the network {UPLINK} leads nowhere: the machine has no network card that can be used"
+            );
+        }
         let served = self.serve_until(memory, is_ending);
+        if let Some(disk) = &self.disk {
+            if !disk.end() {
+                say!("mayfly: {name}: the machine's disk has not answered yet");
+            }
+            if let Some(done) = disk.done() {
+                say!("{name}: partition: {done}");
+            }
+        }
         if let Some(counts) = self.card.as_ref().and_then(Card::detach) {
             say_counts(name, &counts);
         }

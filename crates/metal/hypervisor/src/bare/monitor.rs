@@ -14,9 +14,11 @@ use mayfly_hypervisor::tree::Board;
 mod account;
 mod ends;
 mod host;
+mod own;
 mod shares;
 mod trace;
 
+use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
@@ -41,6 +43,10 @@ pub(crate) fn main(board: &Board) {
         say!("mayfly: there is too little memory to start");
         power_off()
     };
+    if own::start().is_err() {
+        say!("mayfly: there is too little memory for the threads of the machine's devices");
+        power_off()
+    }
     let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
@@ -173,6 +179,7 @@ impl Monitor {
                     name.as_ref().is_none_or(|name| *name == machine.plan.name)
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+                own::uplink(None);
                 say_heap();
                 say_bounds();
             }
@@ -246,6 +253,7 @@ impl Monitor {
             }
             Ok(Command::Overflow(name)) => self.overflow(name.as_deref()),
             Ok(Command::Shares(seconds)) => self.shares(seconds),
+            Ok(Command::Uplink(rate)) => own::uplink(rate),
             Ok(Command::Measure(rounds)) => self.host.measure(rounds),
             Ok(Command::Sleep(milliseconds)) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
@@ -303,8 +311,15 @@ impl Monitor {
         if machine.is_running() {
             return say!("mayfly: {name} is running");
         }
+        if machine.plan.partition.is_some() {
+            self.pass_on_until(u64::MAX, |_| disk::is_known());
+        }
+        if let Err(why) = machine.claim() {
+            return say!("mayfly: {name} does not start: {why}");
+        }
         let needs = self.host.needs(&machine.plan);
         if let Err(why) = machine.admit(&needs) {
+            machine.over();
             return say!("mayfly: {name} does not start: it needs {needs}; {why}");
         }
         machine.begin();

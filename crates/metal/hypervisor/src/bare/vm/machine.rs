@@ -9,8 +9,11 @@ use mayfly_hypervisor::plan::Plan;
 
 use super::counts::Counts;
 use super::run::{End, Run};
-use crate::bare::devices::disk::Frames;
+use crate::bare::devices::disk::Medium;
+use crate::bare::devices::frames::Frames;
 use crate::bare::devices::uart::Uart;
+use crate::bare::own::disk;
+use crate::bare::own::tenant::Tenant;
 use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::Account;
@@ -26,6 +29,8 @@ pub(crate) struct Machine {
     pub(crate) account: Arc<Account>,
     /// What its disk keeps from one run to the next, once it has run.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
+    /// Its partition of the machine's disk, from its start to its end.
+    partition: SpinLock<Option<Arc<Tenant>>>,
     /// What it runs in, from its start to its end.
     worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
@@ -51,10 +56,26 @@ impl Machine {
             format!("there is too little heap for a VM: {} KiB are left", left >> 10)
         })?;
         let uart = Arc::new(Uart::new(&plan.name));
-        let (disk, worlds) = (SpinLock::new(None), SpinLock::new(None));
+        let (disk, partition) = (SpinLock::new(None), SpinLock::new(None));
+        let worlds = SpinLock::new(None);
         let present = SpinLock::new(Present::Stopped);
         let account = Account::new(&plan.name, plan.weight, plan.cap);
-        Ok(Self { plan, uart, counts: Arc::default(), account, disk, worlds, present })
+        Ok(Self { plan, uart, counts: Arc::default(), account, disk, partition, worlds, present })
+    }
+
+    /// Gives it its partition of the machine's disk, if it is to have one. The partition is its own until it is
+    /// [over](Machine::over).
+    ///
+    /// # Errors
+    ///
+    /// Why it does not get it.
+    pub(crate) fn claim(&self) -> Result<(), String> {
+        if let Some(partition) = &self.plan.partition {
+            let tenant = disk::claim(partition, &self.plan.name)?;
+            let before = self.partition.lock().replace(tenant);
+            drop(before);
+        }
+        Ok(())
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its
@@ -94,8 +115,17 @@ impl Machine {
     }
 
     /// Its disk, if it is to have one.
-    pub(super) fn disk(&self) -> Option<Frames> {
-        self.disk.lock().clone().map(|memory| Frames::new(self.plan.disk, memory))
+    pub(super) fn disk(&self) -> Option<Medium> {
+        if let Some(tenant) = self.tenant() {
+            return Some(Medium::Partition(tenant));
+        }
+        let memory = self.disk.lock().clone()?;
+        Some(Medium::Frames(Frames::new(self.plan.disk, memory)))
+    }
+
+    /// What has its partition.
+    pub(crate) fn tenant(&self) -> Option<Arc<Tenant>> {
+        self.partition.lock().clone()
     }
 
     /// How many frames its disk has.
@@ -147,10 +177,12 @@ impl Machine {
         drop(before);
     }
 
-    /// It is stopped, and is guaranteed no more than its disk.
+    /// It is stopped, and is guaranteed no more than its disk in memory.
     pub(crate) fn over(&self) {
         let worlds = self.worlds.lock().take();
         drop(worlds);
+        let tenant = self.partition.lock().take();
+        drop(tenant);
         *self.present.lock() = Present::Stopped;
     }
 

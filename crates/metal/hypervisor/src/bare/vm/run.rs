@@ -12,7 +12,7 @@ use mayfly_vm::platform::sync::AtomicU32;
 use super::arch::Chipset;
 use super::counts::Counts;
 use crate::bare::devices::Devices;
-use crate::bare::devices::disk::Frames;
+use crate::bare::devices::disk::Medium;
 use crate::bare::devices::uart::Uart;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
@@ -102,7 +102,7 @@ impl Run {
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
-        disk: Option<Frames>,
+        disk: Option<Medium>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
