@@ -19,6 +19,7 @@ pub mod command;
 pub mod contents;
 pub mod division;
 pub mod flat;
+pub mod flights;
 pub mod frames;
 pub mod late;
 pub mod log;

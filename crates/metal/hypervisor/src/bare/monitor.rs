@@ -312,7 +312,9 @@ impl Monitor {
             return say!("mayfly: {name} is running");
         }
         if machine.plan.partition.is_some() {
-            self.pass_on_until(u64::MAX, |_| disk::is_known());
+            // The claim fails if it is not known then.
+            let patience = timer::ticks() + 10 * timer::frequency();
+            self.pass_on_until(patience, |_| disk::is_known());
         }
         if let Err(why) = machine.claim() {
             return say!("mayfly: {name} does not start: {why}");

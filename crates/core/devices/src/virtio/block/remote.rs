@@ -84,10 +84,10 @@ impl Request {
         Self { chain: Chain::new(), head: 0, epoch: 0, reads: 0 }
     }
 
-    /// Whether the driver has not begun anew between this request and another. What it has asked for before is to be over
-    /// before what it asks for then begins.
-    pub const fn is_as_old_as(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
+    /// A number that is the same for requests between which the driver has not begun anew. What it has asked for before is
+    /// to be over before what it asks for then begins.
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Copies from `offset` of what is to be written.
