@@ -10,9 +10,10 @@
 //! has found no room. Room is given back under this lock, too, before those that wait are looked for.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_drivers::{
@@ -95,7 +96,7 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
         table.as_ref().map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
     let name = &wanted.name;
     let partition = table.find(name).ok_or_else(|| {
-        format!("the machine's disk has no partition {name}; it has {}", names(table))
+        format!("the machine's disk has no partition {name}; it has {}", Names(table))
     })?;
     if let Some(why) = partition.wrong {
         return Err(format!("the partition {name} is not used: {why}"));
@@ -122,10 +123,17 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
     Ok(tenant)
 }
 
-/// The names of all partitions, for a message.
-fn names(table: &Partitions) -> String {
-    let names = table.all().iter().map(ToString::to_string).collect::<Vec<_>>();
-    if names.is_empty() { "(none)".into() } else { names.join(", ") }
+/// The names of all partitions, for a message. It allocates nothing: the thread of the disk prints it while the monitor
+/// looks how much of the heap is in use.
+struct Names<'a>(&'a Partitions);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = self.0.all().iter();
+        let Some(first) = all.next() else { return f.write_str("(none)") };
+        write!(f, "{first}")?;
+        all.try_for_each(|next| write!(f, ", {next}"))
+    }
 }
 
 /// Rings when the disk has ended a request.
@@ -246,7 +254,7 @@ impl OwnDisk {
                 };
                 say!(
                     "mayfly: the machine's disk has {mib} MiB, and the partitions {}{which}",
-                    names(&table)
+                    Names(&table)
                 );
                 for partition in table.all() {
                     if let Some(why) = partition.wrong {
