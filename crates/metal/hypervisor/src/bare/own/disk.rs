@@ -3,7 +3,7 @@
 //! A thread serves it. First this thread reads the table of partitions; nobody has one before. Then it takes the requests
 //! that have ended, and gives each to the VM that waits for it ([`Tenant`]).
 //!
-//! **Locks.** Each is a spin lock, held for a moment, and none is held while another is taken. What a lock has let go is
+//! **Locks.** Each is a spin lock, held for a moment, and none of them is held while another is taken. What one has let go is
 //! dropped after it: the end of a [`Tenant`] takes locks.
 //!
 //! **No wake-up is lost** of a VM that waits for room. It notes that it waits under the lock of the driver, under which it
@@ -49,7 +49,8 @@ pub(crate) struct OwnDisk {
     info: DiskInfo,
     /// Room for the table, until it is read.
     room: SpinLock<Option<Partitions>>,
-    table: Once<Result<Partitions, BadTable>>,
+    /// The table, and whether it was read. Its memory stays, whatever was found.
+    table: Once<(Partitions, Result<(), BadTable>)>,
     claims: SpinLock<Vec<Claim>>,
     /// The number of the next claim.
     number: AtomicU64,
@@ -91,9 +92,8 @@ pub(crate) fn is_known() -> bool {
 /// Says why not.
 pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, String> {
     let disk = get().ok_or("the machine has no disk that can be used")?;
-    let table = disk.table.get().ok_or("the table of partitions is not read yet")?;
-    let table =
-        table.as_ref().map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
+    let (table, read) = disk.table.get().ok_or("the table of partitions is not read yet")?;
+    read.map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
     let name = &wanted.name;
     let partition = table.find(name).ok_or_else(|| {
         format!("the machine's disk has no partition {name}; it has {}", Names(table))
@@ -270,7 +270,7 @@ impl OwnDisk {
             }
             Err(why) => say!("mayfly: the machine's disk of {mib} MiB has no partitions: {why}"),
         }
-        self.table.set(read.map(|()| table));
+        self.table.set((table, read));
     }
 
     /// Reads a sector, before there are tenants.
