@@ -1,5 +1,6 @@
 //! The disk of a VM, for one run of it: in frames, or a partition of the machine's disk.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::virtio::{Block, Mmio};
@@ -24,7 +25,7 @@ pub(crate) enum Medium {
 /// The disk of a VM.
 pub(crate) enum Disk {
     Frames(Arc<Virtio<Block<Frames>, Frames>>),
-    Partition(Partition),
+    Partition(Box<Partition>),
 }
 
 impl Disk {
@@ -42,7 +43,8 @@ impl Disk {
                 Self::Frames(Arc::new(virtio))
             }
             Medium::Partition(tenant) => {
-                Self::Partition(Partition::new(world, tenant, line, DISK_INTERRUPT, bell))
+                let partition = Partition::new(world, tenant, line, DISK_INTERRUPT, bell);
+                Self::Partition(Box::new(partition))
             }
         }
     }
