@@ -1,10 +1,12 @@
-//! A switch between the network cards of virtual machines: which cards a frame goes to.
+//! A switch between the network cards of virtual machines, and the card of the machine itself: which of them a frame goes
+//! to.
 //!
 //! ```
-//! use mayfly_switch::{Config, Limits, Switch};
+//! use mayfly_switch::{Config, Limits, Place, Switch};
 //!
 //! let mut switch = Switch::new();
-//! let config = |mac| Config { mac, network: 0, isolated: false, limits: Limits::NONE };
+//! let config =
+//!     |mac| Config { place: Place::Card(mac), network: 0, isolated: false, limits: Limits::NONE };
 //! let one = switch.try_add(config([2, 0, 0, 0, 0, 1]), "one", 0)?;
 //! let other = switch.try_add(config([2, 0, 0, 0, 0, 2]), "other", 0)?;
 //!
@@ -15,6 +17,11 @@
 //! assert_eq!(switch.next_target(&mut targets), None);
 //! # Ok::<(), mayfly_switch::NoPort>(())
 //! ```
+//!
+//! **An uplink** is a port that leads out of the machine. A network has one at most, and every card has an address that is
+//! known. So nothing is learnt from what comes in: an address that no card has is behind the uplink. A frame for such an
+//! address goes there, and nowhere else. What comes in from a card's own address is refused: its sender took that
+//! address, or sends back what it was sent.
 //!
 //! The embedder has a lock around it, and holds that for a decision, not while it copies a frame. So ports may come and
 //! go while a frame is under way. A port is known by a number that no other port has had; and [`Switch::next_target`]
@@ -47,11 +54,27 @@ pub type Head = [u8; 14];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port(u64);
 
+impl Port {
+    /// Its number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Where a port leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To a card, which has this address, and sends from no other.
+    Card(Mac),
+    /// Out of the machine: to any address that no card has.
+    Uplink,
+}
+
 /// What a port is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Its address.
-    pub mac: Mac,
+    /// Where it leads.
+    pub place: Place,
     /// Its network: it reaches ports of this network alone.
     pub network: u32,
     /// It reaches no other isolated port.
@@ -69,6 +92,9 @@ pub enum NoPort {
     /// The address is one of many cards, or of none.
     #[error("no card can have that address: its first byte is odd, or all are zero")]
     NotOne,
+    /// The network leads out of the machine already.
+    #[error("the network has an uplink already")]
+    TwoUplinks,
     /// There are [`MAX_PORTS`] ports, or there is no memory for one more.
     #[error("the switch has no room for another card")]
     Full,
@@ -79,7 +105,8 @@ pub enum NoPort {
 pub enum Dropped {
     /// There is no such port any more.
     Gone,
-    /// It is from another address than its port's.
+    /// It is from another address than its port's; or it came in by the uplink from that of a card, or from one of many
+    /// cards.
     Foreign,
     /// Its port has sent as much as it may.
     Limited,
@@ -100,12 +127,39 @@ pub struct Counts {
     pub received_bytes: u64,
     /// Frames for it that it had no room for.
     pub lost: u64,
-    /// Frames that it has sent from another address than its own, or that made no sense.
+    /// Frames that it has sent from an address that is not behind it, or that made no sense.
     pub refused: u64,
     /// Frames that it has sent beyond its limits.
     pub limited: u64,
     /// Frames that it has sent to an address that no port has that it reaches.
     pub unknown: u64,
+}
+
+impl Counts {
+    /// None.
+    pub const NONE: Self = Self {
+        sent: 0,
+        sent_bytes: 0,
+        received: 0,
+        received_bytes: 0,
+        lost: 0,
+        refused: 0,
+        limited: 0,
+        unknown: 0,
+    };
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.limited += other.limited;
+        self.unknown += other.unknown;
+    }
 }
 
 #[derive(Debug)]
@@ -132,7 +186,8 @@ pub struct Targets {
 
 #[derive(Clone, Copy, Debug)]
 enum To {
-    One(Mac),
+    Card(Mac),
+    Uplink,
     All,
 }
 
@@ -172,13 +227,15 @@ impl<T> Switch<T> {
     ///
     /// [`NoPort`].
     pub fn try_add(&mut self, config: Config, end: T, now: u64) -> Result<Port, NoPort> {
-        let Config { mac, network, .. } = config;
-        if mac[0] & 1 != 0 || mac == [0; 6] {
+        let Config { place, network, .. } = config;
+        if matches!(place, Place::Card(mac) if !is_one(mac)) {
             return Err(NoPort::NotOne);
         }
-        let is_taken = |slot: &Slot<T>| slot.config.mac == mac && slot.config.network == network;
-        if self.slots.iter().any(is_taken) {
-            return Err(NoPort::Taken);
+        if self.has(place, network) {
+            return Err(match place {
+                Place::Card(_) => NoPort::Taken,
+                Place::Uplink => NoPort::TwoUplinks,
+            });
         }
         if self.slots.len() == MAX_PORTS || self.slots.try_reserve(1).is_err() {
             return Err(NoPort::Full);
@@ -198,6 +255,18 @@ impl<T> Switch<T> {
             self.slots = Vec::new();
         }
         Some(slot.end)
+    }
+
+    fn has(&self, place: Place, network: u32) -> bool {
+        self.slots
+            .iter()
+            .any(|Slot { config, .. }| (config.place, config.network) == (place, network))
+    }
+
+    /// Whether a network has a card.
+    pub fn has_cards(&self, network: u32) -> bool {
+        let is_card = |config: &Config| matches!(config.place, Place::Card(_));
+        self.slots.iter().any(|Slot { config, .. }| config.network == network && is_card(config))
     }
 
     /// Whether it has no ports.
@@ -222,11 +291,20 @@ impl<T> Switch<T> {
         len: u64,
         now: u64,
     ) -> Result<Targets, Dropped> {
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&head[..6]);
+        let [mac, by] = [0, 6].map(|at| {
+            let mut mac = [0; 6];
+            mac.copy_from_slice(&head[at..at + 6]);
+            mac
+        });
         let before = self.number;
+        let config =
+            self.slots.get(self.place(from).ok_or(Dropped::Gone)?).ok_or(Dropped::Gone)?.config;
+        let is_its = match config.place {
+            Place::Card(own) => by == own,
+            Place::Uplink => is_one(by) && !self.has(Place::Card(by), config.network),
+        };
         let slot = self.slot(from).ok_or(Dropped::Gone)?;
-        if head[6..12] != slot.config.mac {
+        if !is_its {
             slot.counts.refused += 1;
             return Err(Dropped::Foreign);
         }
@@ -234,8 +312,12 @@ impl<T> Switch<T> {
             slot.counts.limited += 1;
             return Err(Dropped::Limited);
         }
-        let Config { network, isolated, .. } = slot.config;
-        let to = if mac[0] & 1 == 0 { To::One(mac) } else { To::All };
+        let Config { network, isolated, .. } = config;
+        let to = match () {
+            () if mac[0] & 1 != 0 => To::All,
+            () if self.has(Place::Card(mac), network) => To::Card(mac),
+            () => To::Uplink,
+        };
         let targets = Targets { from, network, isolated, before, to, next: 0 };
         let is_known = !is_reserved(mac) && self.slots.iter().any(|slot| targets.has(slot));
         let slot = self.slot(from).ok_or(Dropped::Gone)?;
@@ -246,6 +328,14 @@ impl<T> Switch<T> {
         slot.counts.sent += 1;
         slot.counts.sent_bytes += len;
         Ok(targets)
+    }
+
+    /// Sets what a port may send from now on.
+    pub fn limit(&mut self, port: Port, limits: Limits, now: u64) {
+        if let Some(slot) = self.slot(port) {
+            slot.config.limits = limits;
+            slot.buckets = Buckets::new(limits, now);
+        }
     }
 
     /// A port has sent what makes no sense.
@@ -279,14 +369,20 @@ impl<T: Clone> Switch<T> {
 
 impl Targets {
     fn has<T>(&self, slot: &Slot<T>) -> bool {
-        let Config { mac, network, isolated, .. } = slot.config;
+        let Config { place, network, isolated, .. } = slot.config;
         let reaches = network == self.network && !(isolated && self.isolated);
         let is_for = match self.to {
-            To::One(one) => mac == one,
+            To::Card(mac) => place == Place::Card(mac),
+            To::Uplink => place == Place::Uplink,
             To::All => true,
         };
         reaches && is_for && slot.port != self.from && slot.port.0 < self.before
     }
+}
+
+/// Whether an address is one that a card can have.
+const fn is_one(mac: Mac) -> bool {
+    mac[0] & 1 == 0 && !matches!(mac, [0, 0, 0, 0, 0, 0])
 }
 
 /// Whether an address is for the bridge itself, which passes nothing on that is for it (IEEE 802.1Q, table 8-1).

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use mayfly_lifecycle_steps::times;
 
+use crate::plan::bytes;
+
 /// A command to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -70,6 +72,8 @@ pub enum Command {
     },
     /// `shares [SECONDS]`
     Shares(u64),
+    /// `uplink [RATE]`
+    Uplink(Option<u64>),
     /// `measure [ROUNDS]`
     Measure(u32),
     /// `overflow [NAME]`
@@ -141,6 +145,7 @@ await NAME TEXT                  waits until it has printed TEXT
 type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
+uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
 measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
 sleep MILLISECONDS               waits
 overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
@@ -222,6 +227,11 @@ impl Command {
                 let seconds = seconds.map_or(Ok(SECONDS), str::parse).ok();
                 let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
                 Self::Shares(seconds.ok_or("shares takes a number of seconds, 1 to 3600")?)
+            }
+            ("uplink", None) => Self::Uplink(None),
+            ("uplink", Some(rate)) => {
+                let rate = bytes(rate).ok_or("a rate is a number of bytes: 10M; 0 is no limit");
+                Self::Uplink(Some(rate?))
             }
             ("measure", rounds) => {
                 let rounds = rounds.map_or(Ok(times::ROUNDS), str::parse).ok();
@@ -385,6 +395,10 @@ mod tests {
     fn shares_are_measured_for_seconds() {
         assert_eq!(Command::read("shares"), Ok(Command::Shares(SECONDS)));
         assert_eq!(Command::read("shares 7"), Ok(Command::Shares(7)));
+        assert_eq!(Command::read("uplink"), Ok(Command::Uplink(None)));
+        assert_eq!(Command::read("uplink 2M"), Ok(Command::Uplink(Some(2 << 20))));
+        assert_eq!(Command::read("uplink 0"), Ok(Command::Uplink(Some(0))));
+        assert!(Command::read("uplink fast").is_err());
         for line in ["shares 0", "shares 3601", "shares x", "shares -1"] {
             assert!(Command::read(line).is_err(), "{line}");
         }
@@ -420,7 +434,10 @@ mod tests {
         for line in HELP.lines().filter(is_command) {
             let is_number = |word: &str| {
                 word.contains("MILLISECONDS")
-                    || matches!(word, "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
+                    || matches!(
+                        word,
+                        "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]"
+                    )
             };
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::arm64::layout::MAX_VCPUS;
 use crate::card::Card;
+use crate::partition::PartitionUse;
 use crate::tree::{Module, ModuleKind, Region};
 use crate::turns::Share;
 
@@ -26,8 +27,10 @@ pub struct Plan {
     pub overcommit: bool,
     /// Bytes of memory that it is guaranteed, where that is less than all: see [`Plan::reserved`].
     pub reserve: Option<u64>,
-    /// Bytes of its disk; 0 for none.
+    /// Bytes of its disk in memory; 0 for none.
     pub disk: u64,
+    /// The partition of the machine's disk that is its disk. Then it has none in memory.
+    pub partition: Option<PartitionUse>,
     /// Its network card.
     pub card: Card,
     /// Its weight in the division of processor time.
@@ -102,6 +105,7 @@ impl Plan {
             overcommit: false,
             reserve: None,
             disk: 0,
+            partition: None,
             card: Card::default(),
             weight: Share::WEIGHT,
             cap: None,
@@ -115,6 +119,11 @@ impl Plan {
         }
         plan.check()?;
         Ok(plan)
+    }
+
+    /// Whether it has a disk.
+    pub fn has_disk(&self) -> bool {
+        self.disk != 0 || self.partition.is_some()
     }
 
     /// Bytes of its memory that it is guaranteed.
@@ -164,10 +173,13 @@ impl Plan {
 
     /// Why a VM like this one cannot be frozen, if it cannot.
     pub fn has_no_forks(&self) -> Option<&'static str> {
-        self.card
-            .network
-            .is_some()
-            .then_some("it has a network card, which would be a second one of the same address")
+        if self.card.network.is_some() {
+            Some("it has a network card, and there would be others of the same address")
+        } else if self.partition.is_some() {
+            Some("its disk is a partition, which one VM alone may have")
+        } else {
+            None
+        }
     }
 
     /// The plan of a VM that begins as this one was, with another name, and with these parameters.
@@ -177,7 +189,10 @@ impl Plan {
     /// What is wrong with the parameters, or which of them a fork cannot change.
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
         let plan = self.changed(name, parameters, None)?;
-        let same = |plan: &Self| (plan.vcpus, plan.memory, plan.disk, plan.card.clone());
+        let same = |plan: &Self| {
+            let Self { vcpus, memory, disk, partition, card, .. } = plan;
+            (*vcpus, *memory, *disk, partition.clone(), card.clone())
+        };
         if same(&plan) != same(self) {
             return Err(
                 "a fork has the vCPUs, memory and devices of the VM that it begins as".to_string()
@@ -218,11 +233,20 @@ impl Plan {
                 "no" => self.overcommit = false,
                 _ => return wrong("overcommit is yes or no"),
             },
+            "disk" if PartitionUse::is_meant(value) => match PartitionUse::parse(value) {
+                Ok(partition) => (self.disk, self.partition) = (0, Some(partition)),
+                Err(what) => return wrong(what),
+            },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
                     self.disk = disk.next_multiple_of(crate::arm64::layout::BLOCK);
+                    self.partition = None;
                 }
-                _ => return wrong("a disk has at least 1M and at most 1023G; 0 is no disk"),
+                _ => {
+                    return wrong(
+                        "a disk has at least 1M and at most 1023G, or is a partition: part:NAME; 0 is no disk",
+                    );
+                }
             },
             "weight" => match value.parse() {
                 Ok(weight) if (1..=Share::MOST_WEIGHT).contains(&weight) => self.weight = weight,

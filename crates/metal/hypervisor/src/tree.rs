@@ -7,6 +7,7 @@
 
 mod bus;
 mod node;
+mod virtio;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -17,7 +18,8 @@ use dtoolkit::{Node, Property};
 
 use self::bus::Bus;
 pub use self::node::Region;
-use self::node::{is_available, span, text, word};
+use self::node::{interrupt, is_available, span, text, word};
+pub use self::virtio::VirtioPlace;
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Board {
     pub uart_interrupt: Option<u32>,
     /// The clock, a PL031; empty where there is none.
     pub clock: Region,
+    /// Where virtio devices may be, by address.
+    pub virtio: Vec<VirtioPlace>,
     /// `/chosen/bootargs`.
     pub arguments: String,
     /// What was loaded for guests, by address.
@@ -164,6 +168,7 @@ impl Board {
         board.find_console(&tree);
         let mut others = None;
         board.visit(tree.root(), &Bus::Same, &mut others);
+        board.virtio.sort_by_key(|place| place.region.start);
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
                 board.reserved.extend(Bus::Same.regions(node));
@@ -256,6 +261,9 @@ impl Board {
         if self.clock.is_empty() && node.is_compatible("arm,pl031") {
             self.clock = bus.regions(node).into_iter().next().unwrap_or_default();
         }
+        if self.virtio.len() < virtio::MOST {
+            self.virtio.extend(virtio::place(node, bus));
+        }
         each_child(node, bus, |child, bus| self.visit(child, bus, others));
     }
 }
@@ -284,18 +292,6 @@ fn cpu(node: FdtNode<'_>) -> Option<u64> {
     // One cell or two, by the parent's `#address-cells`; there is no size.
     let value = node.property("reg")?.value().to_vec();
     (value.len() <= 8).then(|| value.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
-}
-
-/// The first interrupt of a child of a `GICv3`: three cells, of which the first two are type and number. `None` for those of
-/// the extended ranges.
-fn interrupt(node: FdtNode<'_>) -> Option<u32> {
-    let value = node.property("interrupts")?.value().to_vec();
-    let word = |at: usize| Some(u32::from_be_bytes(value.get(at..at + 4)?.try_into().ok()?));
-    match word(0)? {
-        0 => word(4)?.checked_add(32),
-        1 => word(4)?.checked_add(16),
-        _ => None,
-    }
 }
 
 fn module(node: FdtNode<'_>) -> Option<Module> {

@@ -1,10 +1,19 @@
 //! A disk: virtio 1.2, 5.2.
+//!
+//! There are two. A [`Block`] carries out a request while it is served. A [`Remote`] hands its requests to its embedder,
+//! which answers them later, in any order.
+
+mod remote;
+mod request;
+
+pub use remote::{Remote, Request, Taken, Work};
 
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
+use request::Order;
 
 const SECTOR: u64 = 512;
 
@@ -21,15 +30,8 @@ mod feature {
     pub(super) const FLUSH: u64 = 1 << 9;
 }
 
-mod request {
-    pub(super) const READ: u32 = 0;
-    pub(super) const WRITE: u32 = 1;
-    pub(super) const FLUSH: u32 = 4;
-    pub(super) const GET_ID: u32 = 8;
-}
-
 /// The last byte that a request's driver gets.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Status {
     Ok = 0,
     Error = 1,
@@ -91,11 +93,7 @@ pub struct Block<D> {
 impl<D: Disk> Block<D> {
     /// A device over `disk`, which its guest knows by the first 20 bytes of `id`.
     pub fn new(disk: D, id: &str) -> Self {
-        let mut bytes = [0; ID_BYTES];
-        for (to, from) in bytes.iter_mut().zip(id.bytes()) {
-            *to = from;
-        }
-        Self { disk, id: bytes, buffer: [0; BUFFER] }
+        Self { disk, id: id_bytes(id), buffer: [0; BUFFER] }
     }
 
     /// The disk.
@@ -108,18 +106,8 @@ impl<D: Disk> Block<D> {
         self.disk
     }
 
-    /// Where `len` bytes from `sector` on are on the disk, if they are whole sectors, all there, and no more than a
-    /// request may have.
-    fn place(&self, sector: u64, len: u64) -> Option<u64> {
-        let ends = sector.checked_add(len / SECTOR)?;
-        let fits = len.is_multiple_of(SECTOR) && len <= MAX_DATA && ends <= self.disk.sectors();
-        // A disk may say that it has more sectors than there are numbers for bytes.
-        if fits && ends.checked_mul(SECTOR).is_some() { Some(sector * SECTOR) } else { None }
-    }
-
-    fn read(&mut self, sector: u64, chain: &Chain, memory: &impl GuestMemory) -> (Status, u64) {
+    fn read(&mut self, start: u64, chain: &Chain, memory: &impl GuestMemory) -> (Status, u64) {
         let len = chain.writable() - 1;
-        let Some(start) = self.place(sector, len) else { return (Status::Error, 0) };
         let mut done = 0;
         while done < len {
             let now = (len - done).min(BUFFER as u64) as usize;
@@ -133,12 +121,8 @@ impl<D: Disk> Block<D> {
         (Status::Ok, len)
     }
 
-    fn write(&mut self, sector: u64, chain: &Chain, memory: &impl GuestMemory) -> Status {
+    fn write(&mut self, start: u64, chain: &Chain, memory: &impl GuestMemory) -> Status {
         let len = chain.readable() - HEADER;
-        let Some(start) = self.place(sector, len) else { return Status::Error };
-        if self.disk.is_read_only() {
-            return Status::Error;
-        }
         let mut done = 0;
         while done < len {
             let now = (len - done).min(BUFFER as u64) as usize;
@@ -155,41 +139,45 @@ impl<D: Disk> Block<D> {
 
 impl<D> sealed::Device for Block<D> {}
 
+/// Writes what a disk is, which its guest knows by `id`.
+fn save(sectors: u64, is_read_only: bool, id: &[u8; ID_BYTES], to: &mut SectionWriter<'_, '_>) {
+    to.u64(sectors);
+    to.flag(is_read_only);
+    to.bytes(id);
+}
+
+/// Reads what [`save`] has written of a disk like this one. Returns its name.
+fn saved(
+    sectors: u64,
+    is_read_only: bool,
+    from: &mut SectionReader<'_>,
+) -> Result<[u8; ID_BYTES], Error> {
+    from.expect("sectors", sectors)?;
+    let was_read_only = from.flag("read-only")?;
+    from.check("read-only", was_read_only.into(), was_read_only == is_read_only)?;
+    from.bytes("name")
+}
+
 impl<D: Disk> Backend for Block<D> {
     const ID: u32 = 2;
 
     fn features(&self) -> u64 {
-        let read_only = if self.disk.is_read_only() { feature::READ_ONLY } else { 0 };
-        feature::SIZE_MAX | feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | read_only
+        features(self.disk.is_read_only())
     }
 
     fn config(&self, offset: u64) -> u8 {
-        let number = match offset {
-            0..8 => self.disk.sectors().to_le_bytes(),
-            8..16 => {
-                (u64::from(MAX_SEGMENT_BYTES) | u64::from(MAX_DATA_SEGMENTS) << 32).to_le_bytes()
-            }
-            // The geometry that no disk has is in the first half.
-            16..24 => (SECTOR << 32).to_le_bytes(),
-            _ => [0; 8],
-        };
-        number[(offset % 8) as usize]
+        config(self.disk.sectors(), offset)
     }
 
     /// The name that the guest knows the disk by.
     type Saved = [u8; ID_BYTES];
 
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
-        to.u64(self.disk.sectors());
-        to.flag(self.disk.is_read_only());
-        to.bytes(&self.id);
+        save(self.disk.sectors(), self.disk.is_read_only(), &self.id, to);
     }
 
     fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
-        from.expect("sectors", self.disk.sectors())?;
-        let is_read_only = from.flag("read-only")?;
-        from.check("read-only", is_read_only.into(), is_read_only == self.disk.is_read_only())?;
-        from.bytes("name")
+        saved(self.disk.sectors(), self.disk.is_read_only(), from)
     }
 
     fn adopt(&mut self, id: Self::Saved) {
@@ -197,30 +185,42 @@ impl<D: Disk> Backend for Block<D> {
     }
 
     fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
-        if chain.readable() < HEADER || chain.writable() == 0 {
-            return Err(Malformed);
-        }
-        let mut header = [0; HEADER as usize];
-        chain.read(0, &mut header, memory)?;
-        let [kind, sector] = [0, 8].map(|at| {
-            header[at..at + 8].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
-        });
-        let (status, written) = match kind as u32 {
-            request::READ => self.read(sector, chain, memory),
-            request::WRITE => (self.write(sector, chain, memory), 0),
-            request::FLUSH => {
+        let order = Order::parse(chain, self.disk.sectors(), self.disk.is_read_only(), memory)?;
+        let (status, written) = match order {
+            Order::Read(start) => self.read(start, chain, memory),
+            Order::Write(start) => (self.write(start, chain, memory), 0),
+            Order::Flush => {
                 let flushed = self.disk.flush();
                 (if flushed.is_ok() { Status::Ok } else { Status::Error }, 0)
             }
-            request::GET_ID => {
-                let count = (chain.writable() - 1).min(ID_BYTES as u64) as usize;
-                let written = chain.write(0, &self.id[..count], memory);
-                (if written.is_ok() { Status::Ok } else { Status::Error }, count as u64)
-            }
-            _ => (Status::Unsupported, 0),
+            Order::Id => request::identify(chain, &self.id, memory),
+            Order::Wrong(status) => (status, 0),
         };
-        chain.write(chain.writable() - 1, &[status as u8], memory)?;
-        // At most what a request may have.
-        Ok(written as u32 + 1)
+        request::end(chain, status, written, memory)
     }
+}
+
+fn id_bytes(id: &str) -> [u8; ID_BYTES] {
+    let mut bytes = [0; ID_BYTES];
+    for (to, from) in bytes.iter_mut().zip(id.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+fn features(is_read_only: bool) -> u64 {
+    let read_only = if is_read_only { feature::READ_ONLY } else { 0 };
+    feature::SIZE_MAX | feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | read_only
+}
+
+/// The byte at `offset` into the configuration of a disk of so many sectors.
+fn config(sectors: u64, offset: u64) -> u8 {
+    let number = match offset {
+        0..8 => sectors.to_le_bytes(),
+        8..16 => (u64::from(MAX_SEGMENT_BYTES) | u64::from(MAX_DATA_SEGMENTS) << 32).to_le_bytes(),
+        // The geometry that no disk has is in the first half.
+        16..24 => (SECTOR << 32).to_le_bytes(),
+        _ => [0; 8],
+    };
+    number[(offset % 8) as usize]
 }

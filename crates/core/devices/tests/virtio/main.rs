@@ -2,6 +2,7 @@
 
 mod guest;
 mod hostile;
+mod remote;
 mod rings;
 mod saved;
 #[path = "../common/state.rs"]

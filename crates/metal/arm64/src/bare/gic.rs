@@ -27,6 +27,7 @@ const GICD_ICENABLER: usize = 0x180;
 const GICD_ISACTIVER: usize = 0x300;
 const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
+const GICD_ICFGR: usize = 0xc00;
 const GICD_IROUTER: usize = 0x6000;
 const GICR_TYPER: usize = 8;
 const GICR_WAKER: usize = 0x14;
@@ -76,6 +77,14 @@ impl Gic {
 
     fn settle(self) {
         while read(self.distributor + GICD_CTLR) & CTLR_RWP != 0 {}
+    }
+
+    /// Sets whether shared interrupt `number`, which is not enabled yet, comes by an edge, and not by a level.
+    pub fn set_edge(self, number: u32, is_edge: bool) {
+        let register = self.distributor + GICD_ICFGR + number as usize / 16 * 4;
+        let bit = 2 << (number % 16 * 2);
+        let others = read(register) & !bit;
+        write(register, others | if is_edge { bit } else { 0 });
     }
 
     /// Has shared interrupt `number` come to the processor with `affinity`.

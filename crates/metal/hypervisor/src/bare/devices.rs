@@ -11,28 +11,30 @@ use mayfly_switch::Counts;
 use mayfly_vm::Device;
 use mayfly_vm::iobus::IoRange;
 
+use crate::bare::threads::Bell;
 use crate::bare::threads::console::say;
 use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
-    CARD, CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT,
-    RealTimeClock, VIRTIO_BYTES,
+    CARD, CLOCK, CLOCK_BYTES, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, RealTimeClock,
+    VIRTIO_BYTES,
 };
-use bell::Bell;
 use clock::Clock;
-use disk::Frames;
-use network::Card;
+use disk::{Disk, Medium};
+use frames::Frames;
+use network::{Card, UPLINK};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
-mod bell;
-mod network;
 mod virtio;
 mod words;
 
 pub(crate) mod clock;
 pub(crate) mod disk;
+pub(crate) mod frames;
+pub(crate) mod network;
+pub(crate) mod partition;
 pub(crate) mod uart;
 
 pub(crate) use arm64 as arch;
@@ -43,7 +45,7 @@ type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
 /// The devices of a run.
 pub(crate) struct Devices {
     bell: Arc<Bell>,
-    disk: Option<Arc<Virtio<Block<Frames>, Frames>>>,
+    disk: Option<Disk>,
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     clock: Arc<Clock>,
@@ -57,12 +59,8 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) fn new(disk: Option<Frames>) -> Self {
-        Self { entropy: make_entropy(fill()), disk: disk.map(make_disk) }
+        Self { entropy: make_entropy(fill()), disk: disk.map(disk::make) }
     }
-}
-
-fn make_disk(disk: Frames) -> Mmio<Block<Frames>> {
-    Mmio::new(Block::new(disk, "mayfly"))
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -83,12 +81,10 @@ impl Devices {
         world: &Arc<World>,
         controller: &Arc<Controller>,
         plan: &Plan,
-        disk: Option<Frames>,
+        disk: Option<Medium>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
-        let disk = disk.map(|disk| {
-            Arc::new(Virtio::new(world, disk, make_disk, controller, DISK_INTERRUPT, &bell))
-        });
+        let disk = disk.map(|medium| Disk::new(world, medium, controller, &bell));
         let entropy =
             Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
@@ -99,7 +95,7 @@ impl Devices {
     /// Each of them, and where its registers are.
     pub(crate) fn all(&self) -> impl Iterator<Item = (IoRange, Arc<dyn Device>)> {
         let range = |start, len| IoRange { start, len };
-        let disk = self.disk.clone().map(|disk| -> Arc<dyn Device> { disk });
+        let disk = self.disk.as_ref().map(Disk::registers);
         let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
         let entropy: Arc<dyn Device> = self.entropy.clone();
         let clock: Arc<dyn Device> = self.clock.clone();
@@ -118,9 +114,7 @@ impl Devices {
     ) -> Self {
         let bell = Arc::<Bell>::default();
         let Raw { entropy, disk } = raw;
-        let disk = disk.map(|disk| {
-            Arc::new(Virtio::made(world, disk, make_disk, controller, DISK_INTERRUPT, &bell))
-        });
+        let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
@@ -132,7 +126,7 @@ impl Devices {
         &self,
         then: impl FnOnce(&Mmio<Entropy<Fill>>, Option<&Mmio<Block<Frames>>>) -> T,
     ) -> T {
-        self.entropy.with(|entropy| match &self.disk {
+        self.entropy.with(|entropy| match self.disk.as_ref().and_then(Disk::frames) {
             Some(disk) => disk.with(|disk| then(entropy, Some(disk))),
             None => then(entropy, None),
         })
@@ -164,7 +158,20 @@ impl Devices {
         {
             say!("mayfly: {name} has no network: {why}");
         }
+        if self.card.as_ref().is_some_and(Card::leads_nowhere) {
+            say!(
+                "mayfly: {name}: the network {UPLINK} leads nowhere: the machine has no network card that can be used"
+            );
+        }
         let served = self.serve_until(memory, is_ending);
+        if let Some(disk) = &self.disk {
+            if !disk.end() {
+                say!("mayfly: {name}: the machine's disk has not answered yet");
+            }
+            if let Some(done) = disk.done() {
+                say!("{name}: partition: {done}");
+            }
+        }
         if let Some(counts) = self.card.as_ref().and_then(Card::detach) {
             say_counts(name, &counts);
         }

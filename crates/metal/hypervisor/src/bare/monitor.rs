@@ -15,9 +15,11 @@ mod account;
 mod ends;
 mod forks;
 mod host;
+mod own;
 mod shares;
 mod trace;
 
+use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
@@ -42,6 +44,10 @@ pub(crate) fn main(board: &Board) {
         say!("mayfly: there is too little memory to start");
         power_off()
     };
+    if own::start().is_err() {
+        say!("mayfly: there is too little memory for the threads of the machine's devices");
+        power_off()
+    }
     let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
@@ -174,6 +180,7 @@ impl Monitor {
                     name.as_ref().is_none_or(|name| *name == machine.plan.name)
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+                own::uplink(None);
                 say_heap();
                 say_bounds();
             }
@@ -237,15 +244,7 @@ impl Monitor {
                     self.wait(machine);
                 }
             }
-            Ok(Command::Await { name, text }) => {
-                if let Some(machine) = self.find(&name) {
-                    let is_said = || machine.uart.has_said(text.as_bytes());
-                    self.pass_on_until(u64::MAX, |_| !machine.is_running() || is_said());
-                    if !is_said() {
-                        say!("mayfly: {name} has stopped, and has not said: {text}");
-                    }
-                }
-            }
+            Ok(Command::Await { name, text }) => self.await_text(&name, &text),
             Ok(Command::Lives { count, like, most }) => {
                 if let Some(model) = self.find(&like) {
                     self.lifecycles(count, &model.plan, most);
@@ -253,6 +252,7 @@ impl Monitor {
             }
             Ok(Command::Overflow(name)) => self.overflow(name.as_deref()),
             Ok(Command::Shares(seconds)) => self.shares(seconds),
+            Ok(Command::Uplink(rate)) => own::uplink(rate),
             Ok(Command::Measure(rounds)) => self.host.measure(rounds),
             Ok(Command::Sleep(milliseconds)) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
@@ -263,6 +263,16 @@ impl Monitor {
             Ok(Command::PowerOff) => return true,
         }
         false
+    }
+
+    /// Waits until a VM has printed `text`.
+    fn await_text(&mut self, name: &str, text: &str) {
+        let Some(machine) = self.find(name) else { return };
+        let is_said = || machine.uart.has_said(text.as_bytes());
+        self.pass_on_until(u64::MAX, |_| !machine.is_running() || is_said());
+        if !is_said() {
+            say!("mayfly: {name} has stopped, and has not said: {text}");
+        }
     }
 
     fn shares(&mut self, seconds: u64) {
@@ -319,9 +329,18 @@ impl Monitor {
         if machine.is_running() {
             return say!("mayfly: {name} is running");
         }
+        if machine.plan.partition.is_some() {
+            // The claim fails if it is not known then.
+            let patience = timer::ticks() + 10 * timer::frequency();
+            self.pass_on_until(patience, |_| disk::is_known());
+        }
+        if let Err(why) = machine.claim() {
+            return say!("mayfly: {name} does not start: {why}");
+        }
         machine.counts.ask();
         let needs = self.host.needs(&machine.plan);
         if let Err(why) = machine.admit(&needs) {
+            machine.over();
             return say!("mayfly: {name} does not start: it needs {needs}; {why}");
         }
         machine.begin();

@@ -34,6 +34,7 @@
 
 mod account;
 mod arm64;
+mod bell;
 mod course;
 mod local;
 mod overflow;
@@ -53,6 +54,7 @@ use arm64 as arch;
 
 pub(crate) use account::Account;
 pub(crate) use arch::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
+pub(crate) use bell::Bell;
 pub(crate) use course::{
     ThisThread, adopt, has_worked_for, is_over_time, number, on_leave, remember_slice,
 };

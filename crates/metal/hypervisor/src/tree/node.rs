@@ -27,3 +27,15 @@ pub(super) fn text<'a>(node: FdtNode<'a>, name: &str) -> Option<&'a str> {
         node.properties().find(|property| property.name() == name)?.value_as::<&'a [u8]>().ok()?;
     core::str::from_utf8(value.split(|&byte| byte == 0).next()?).ok()
 }
+
+/// The first interrupt of a child of a `GICv3`: three cells, of which the first two are type and number. `None` for those of
+/// the extended ranges.
+pub(super) fn interrupt(node: FdtNode<'_>) -> Option<u32> {
+    let value = node.property("interrupts")?.value().to_vec();
+    let word = |at: usize| Some(u32::from_be_bytes(value.get(at..at + 4)?.try_into().ok()?));
+    match word(0)? {
+        0 => word(4)?.checked_add(32),
+        1 => word(4)?.checked_add(16),
+        _ => None,
+    }
+}

@@ -98,6 +98,38 @@ fn a_machine_is_read_from_its_tree() {
 }
 
 #[test]
+fn virtio_devices_are_where_the_tree_says_and_only_those_that_are_coherent() {
+    let mut tree = virt();
+    let place = |at: u64, interrupts: [u32; 3]| {
+        let registers = [property("compatible", "virtio,mmio"), reg(at, 0x200)];
+        let mut place = node(&std::format!("virtio_mmio@{at:x}"), registers);
+        place.add_property(property("interrupts", interrupts));
+        place
+    };
+    let coherent = || property("dma-coherent", [0_u8; 0]);
+    // As QEMU has them, and others: one by a level, one with a private interrupt, one that is disabled, one without caches.
+    for (at, interrupts) in
+        [(0xa00_0200, [0, 17, 1]), (0xa00_0000, [0, 16, 4]), (0xa00_0400, [1, 3, 4])]
+    {
+        let mut place = place(at, interrupts);
+        place.add_property(coherent());
+        tree.root.add_child(place);
+    }
+    let mut disabled = place(0xa00_0600, [0, 19, 1]);
+    disabled.add_property(coherent());
+    disabled.add_property(property("status", "disabled"));
+    tree.root.add_child(disabled);
+    tree.root.add_child(place(0xa00_0800, [0, 20, 1]));
+    let board = Board::read(&tree.to_dtb()).unwrap();
+    let found = |start: u64, interrupt, is_edge| VirtioPlace {
+        region: start..start + 0x200,
+        interrupt,
+        is_edge,
+    };
+    assert_eq!(board.virtio, [found(0xa00_0000, 48, false), found(0xa00_0200, 49, true)]);
+}
+
+#[test]
 fn memory_and_devices_that_are_disabled_are_not_used() {
     let mut tree = virt();
     // As QEMU has it with `-M virt,secure=on`: memory and a console of the secure world.

@@ -7,10 +7,10 @@ use mayfly_devices::line::settle;
 use mayfly_vm::Device;
 
 use super::arch::{CLOCK_INTERRUPT, Controller, RealTimeClock, set_line};
-use super::bell::Bell;
 use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::timer;
+use crate::bare::threads::Bell;
 
 /// The second in which the counter was 0, since 1970.
 static START: AtomicU64 = AtomicU64::new(0);

@@ -1,38 +1,115 @@
-//! The disk of a VM: frames that it keeps from one run to the next, until it is destroyed. What was never written reads
-//! as zeroes, and has no frame yet; the VM is guaranteed one for each page.
+//! The disk of a VM, for one run of it: in frames, or a partition of the machine's disk.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use mayfly_devices::virtio::{Disk, DiskError};
+use mayfly_devices::virtio::{Block, Mmio};
+use mayfly_vm::Device;
 
-use crate::bare::world::memory::GuestMemory;
+use super::arch::{Controller, DISK_INTERRUPT};
+use super::frames::Frames;
+use super::partition::Partition;
+use super::virtio::{Ram, Virtio};
+use crate::bare::own::tenant::{Done, Tenant};
+use crate::bare::threads::Bell;
+use crate::bare::world::World;
 
-const SECTOR: u64 = 512;
-
-/// The disk of a VM, as one run of it has it.
-pub(crate) struct Frames {
-    bytes: u64,
-    memory: Arc<GuestMemory>,
+/// What a disk keeps its bytes in.
+pub(crate) enum Medium {
+    /// Frames of the VM's.
+    Frames(Frames),
+    /// A partition, which is the VM's.
+    Partition(Arc<Tenant>),
 }
 
-impl Frames {
-    /// A disk of `bytes` bytes, which are in `memory`.
-    pub(crate) fn new(bytes: u64, memory: Arc<GuestMemory>) -> Self {
-        Self { bytes, memory }
+impl Medium {
+    /// The frames, if it is that.
+    pub(crate) fn frames(self) -> Option<Frames> {
+        match self {
+            Self::Frames(frames) => Some(frames),
+            Self::Partition(_) => None,
+        }
     }
 }
 
-impl Disk for Frames {
-    fn sectors(&self) -> u64 {
-        self.bytes / SECTOR
+/// The disk of a VM.
+pub(crate) enum Disk {
+    Frames(Arc<Virtio<Block<Frames>, Frames>>),
+    Partition(Box<Partition>),
+}
+
+/// The device of a disk in frames.
+pub(super) fn make(frames: Frames) -> Mmio<Block<Frames>> {
+    Mmio::new(Block::new(frames, "mayfly"))
+}
+
+impl Disk {
+    /// The disk as after a reset.
+    pub(crate) fn new(
+        world: &Arc<World>,
+        medium: Medium,
+        line: &Arc<Controller>,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        match medium {
+            Medium::Frames(frames) => {
+                let virtio = Virtio::new(world, frames, make, line, DISK_INTERRUPT, bell);
+                Self::Frames(Arc::new(virtio))
+            }
+            Medium::Partition(tenant) => {
+                let partition = Partition::new(world, tenant, line, DISK_INTERRUPT, bell);
+                Self::Partition(Box::new(partition))
+            }
+        }
     }
 
-    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        self.memory.read(offset, into).map_err(|_| DiskError)
+    /// A disk in frames that goes on as another one was.
+    pub(super) fn made(
+        world: &Arc<World>,
+        device: Mmio<Block<Frames>>,
+        line: &Arc<Controller>,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        Self::Frames(Arc::new(Virtio::made(world, device, make, line, DISK_INTERRUPT, bell)))
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
-        // The memory is guaranteed: the offset is what can be wrong.
-        self.memory.write(offset, from).map_err(|_| DiskError)
+    /// The device, if it is in frames.
+    pub(super) fn frames(&self) -> Option<&Virtio<Block<Frames>, Frames>> {
+        match self {
+            Self::Frames(virtio) => Some(virtio),
+            Self::Partition(_) => None,
+        }
+    }
+
+    /// Its registers.
+    pub(crate) fn registers(&self) -> Arc<dyn Device> {
+        match self {
+            Self::Frames(virtio) => virtio.clone(),
+            Self::Partition(partition) => partition.registers(),
+        }
+    }
+
+    /// Serves what its driver asks for, as far as that can be done now, or until `is_over`.
+    pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
+        match self {
+            Self::Frames(virtio) => virtio.serve(ram, is_over),
+            Self::Partition(partition) => partition.serve(ram, is_over),
+        }
+    }
+
+    /// What became of its requests to the machine's disk.
+    pub(crate) fn done(&self) -> Option<&Done> {
+        match self {
+            Self::Frames(_) => None,
+            Self::Partition(partition) => Some(partition.done()),
+        }
+    }
+
+    /// The run is over. Returns whether nothing of it is under way any more.
+    pub(crate) fn end(&self) -> bool {
+        match self {
+            Self::Frames(_) => true,
+            Self::Partition(partition) => partition.end(),
+        }
     }
 }

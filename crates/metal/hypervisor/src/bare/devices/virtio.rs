@@ -15,8 +15,7 @@ use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::{Device, HostFault};
 
 use super::arch::{Controller, MEMORY, set_line};
-use super::bell::Bell;
-use crate::bare::threads;
+use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
 

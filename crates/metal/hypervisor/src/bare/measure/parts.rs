@@ -79,6 +79,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         overcommit: false,
         reserve: None,
         disk: 0,
+        partition: None,
         card: Card::default(),
         weight: Share::WEIGHT,
         cap: None,

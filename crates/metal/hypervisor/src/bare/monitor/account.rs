@@ -91,6 +91,9 @@ pub(crate) fn stat(machine: &Machine) {
             machine.plan.name
         );
     }
+    if let Some(tenant) = machine.tenant() {
+        say!("{}: partition: {}", machine.plan.name, tenant.done);
+    }
     machine.say_frames();
     for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
         say!("{}: {count} exits: {reason}", machine.plan.name);

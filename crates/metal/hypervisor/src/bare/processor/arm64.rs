@@ -8,6 +8,7 @@ pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
 mod copies;
 pub(crate) mod interrupts;
+pub(crate) mod own;
 pub(crate) mod pl011;
 pub(crate) mod shared;
 pub(crate) mod this_cpu;

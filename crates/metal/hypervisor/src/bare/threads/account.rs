@@ -32,6 +32,11 @@ impl Account {
         Self::of(Some(vm.to_string()), weight, cap)
     }
 
+    /// One of its own for a thread which works for no VM, and whose work strangers decide: it has no more than a VM has.
+    pub(crate) fn apart() -> Arc<Self> {
+        Self::of(None, Share::WEIGHT, None)
+    }
+
     fn of(vm: Option<String>, weight: u32, cap: Option<u32>) -> Arc<Self> {
         let share = UnsafeCell::new(Share::new(weight, cap, timer::frequency()));
         let account = Arc::new(Self { share, vm });

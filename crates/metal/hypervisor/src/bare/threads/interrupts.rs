@@ -1,9 +1,13 @@
 //! What is done with an interrupt.
 
+use super::bell::Bell;
 use super::course::{has_begun, leave, remember_slice, tick};
 use super::waking::wake;
 use crate::bare::processor::interrupts::{Meaning, acknowledge, deactivate, meaning};
-use crate::bare::processor::{masked, serial, serve_others};
+use crate::bare::processor::{masked, own, serial, serve_others};
+
+/// Each rings when one of the machine's own devices has something to tell.
+pub(crate) static OWN: [Bell; own::MOST] = [const { Bell::new() }; own::MOST];
 
 /// Serves the interrupts that are pending on this processor.
 pub(crate) fn take() {
@@ -32,6 +36,10 @@ pub(crate) fn handle(number: u32) {
         Meaning::Console => {
             serial::receive();
             wake(&serial::TYPING);
+        }
+        Meaning::Own(which) => {
+            own::acknowledge(which);
+            OWN[which].ring();
         }
         Meaning::Nothing => {}
     }

@@ -10,8 +10,11 @@ use mayfly_hypervisor::plan::Plan;
 use super::counts::Counts;
 use super::run::{End, Run};
 use super::template::Template;
-use crate::bare::devices::disk::Frames;
+use crate::bare::devices::disk::Medium;
+use crate::bare::devices::frames::Frames;
 use crate::bare::devices::uart::Uart;
+use crate::bare::own::disk;
+use crate::bare::own::tenant::Tenant;
 use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::Account;
@@ -31,6 +34,8 @@ pub(crate) struct Machine {
     origin: Option<Arc<Template>>,
     /// What others begin as, once it was frozen.
     template: SpinLock<Option<Arc<Template>>>,
+    /// Its partition of the machine's disk, from its start to its end.
+    partition: SpinLock<Option<Arc<Tenant>>>,
     /// What it runs in, from its start to its end.
     worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
@@ -56,8 +61,8 @@ impl Machine {
             format!("there is too little heap for a VM: {} KiB are left", left >> 10)
         })?;
         let uart = Arc::new(Uart::new(&plan.name));
-        let (disk, template, worlds) =
-            (SpinLock::new(None), SpinLock::new(None), SpinLock::new(None));
+        let (disk, partition, template, worlds) =
+            (SpinLock::new(None), SpinLock::new(None), SpinLock::new(None), SpinLock::new(None));
         let present = SpinLock::new(Present::Stopped);
         let account = Account::new(&plan.name, plan.weight, plan.cap);
         Ok(Self {
@@ -68,9 +73,25 @@ impl Machine {
             disk,
             origin,
             template,
+            partition,
             worlds,
             present,
         })
+    }
+
+    /// Gives it its partition of the machine's disk, if it is to have one. The partition is its own until it is
+    /// [over](Machine::over).
+    ///
+    /// # Errors
+    ///
+    /// Why it does not get it.
+    pub(crate) fn claim(&self) -> Result<(), String> {
+        if let Some(partition) = &self.plan.partition {
+            let tenant = disk::claim(partition, &self.plan.name)?;
+            let before = self.partition.lock().replace(tenant);
+            drop(before);
+        }
+        Ok(())
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its
@@ -146,8 +167,17 @@ impl Machine {
     }
 
     /// Its disk, if it is to have one.
-    pub(super) fn disk(&self) -> Option<Frames> {
-        self.disk.lock().clone().map(|memory| Frames::new(self.plan.disk, memory))
+    pub(super) fn disk(&self) -> Option<Medium> {
+        if let Some(tenant) = self.tenant() {
+            return Some(Medium::Partition(tenant));
+        }
+        let memory = self.disk.lock().clone()?;
+        Some(Medium::Frames(Frames::new(self.plan.disk, memory)))
+    }
+
+    /// What has its partition.
+    pub(crate) fn tenant(&self) -> Option<Arc<Tenant>> {
+        self.partition.lock().clone()
     }
 
     /// How many frames its disk has.
@@ -199,10 +229,12 @@ impl Machine {
         drop(before);
     }
 
-    /// It is stopped, and is guaranteed no more than its disk.
+    /// It is stopped, and is guaranteed no more than its disk in memory.
     pub(crate) fn over(&self) {
         let worlds = self.worlds.lock().take();
         drop(worlds);
+        let tenant = self.partition.lock().take();
+        drop(tenant);
         *self.present.lock() = Present::Stopped;
     }
 

@@ -14,7 +14,7 @@ use super::counts::Counts;
 use super::template::Template;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
-use crate::bare::devices::disk::Frames;
+use crate::bare::devices::disk::Medium;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
@@ -113,7 +113,7 @@ impl Run {
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
-        disk: Option<Frames>,
+        disk: Option<Medium>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
@@ -129,12 +129,13 @@ impl Run {
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
-        disk: Option<Frames>,
+        disk: Option<Medium>,
         template: &Template,
     ) -> Result<(Self, Vec<Stopped>, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let Template { state, caches, .. } = template;
-        let resumed = resume(plan, state, caches, &places, &worlds.run, disk)?;
+        let resumed =
+            resume(plan, state, caches, &places, &worlds.run, disk.and_then(Medium::frames))?;
         threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
         let run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;

@@ -88,7 +88,8 @@ pub(crate) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
         map.map_range(&region(memory), MEMORY)?;
     }
     let devices = [&board.distributor, &board.uart, &board.clock];
-    let devices = devices.into_iter().chain(&board.redistributors);
+    let virtio = board.virtio.iter().map(|place| &place.region);
+    let devices = devices.into_iter().chain(&board.redistributors).chain(virtio);
     for device in devices.filter(|device| !device.is_empty()) {
         map.map_range(&region(device.clone()), DEVICE)?;
     }

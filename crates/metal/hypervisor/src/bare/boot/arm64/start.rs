@@ -11,6 +11,7 @@ use mayfly_hypervisor::tree::{self, Board, Method, Region};
 use super::{cpus, map};
 use crate::bare::boot::{memory, run};
 use crate::bare::devices::clock;
+use crate::bare::own;
 use crate::bare::processor::serial::line_without_lock;
 use crate::bare::processor::shared::{self, Shared};
 use crate::bare::processor::{cpus as processors, frames, heap, pl011, power_off, this_cpu};
@@ -117,6 +118,7 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
     if let Some(number) = board.uart_interrupt {
         gic.enable_shared(number, this_cpu::affinity(0));
     }
+    own::find(&board.virtio);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use mayfly_arm64::{gic, timer};
 
-use super::shared;
+use super::{own, shared};
 
 pub(crate) use mayfly_arm64::gic::{acknowledge, deactivate};
 
@@ -16,6 +16,8 @@ pub(crate) enum Meaning {
     Guest,
     /// Something was typed.
     Console,
+    /// One of the machine's own devices has something to tell ([`own`]).
+    Own(usize),
     /// The processor was to leave its guest, and has done so; or there is nothing to do.
     Nothing,
 }
@@ -30,6 +32,6 @@ pub(crate) fn meaning(number: u32) -> Meaning {
             Meaning::Guest
         }
         number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
-        _ => Meaning::Nothing,
+        number => own::find(number).map_or(Meaning::Nothing, Meaning::Own),
     }
 }

@@ -17,7 +17,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use super::chipset::Chipset;
 use super::format::PA_RANGE;
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
-use crate::bare::devices::disk::Frames;
+use crate::bare::devices::frames::Frames;
 use crate::bare::devices::{Devices, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;

@@ -1,18 +1,24 @@
-//! What wakes the thread of a VM's devices.
+//! What wakes a thread that serves devices.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::bare::threads;
+use super::sleep::wait;
+use super::waking::wake;
 
-/// Rings when there is something for the thread of the devices to do.
+/// Rings when there is something for its thread to do.
 #[derive(Default)]
 pub(crate) struct Bell(AtomicU32);
 
 impl Bell {
-    /// Wakes the thread of the devices.
+    /// One that has not rung.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Wakes its thread.
     pub(crate) fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
-        threads::wake(&self.0);
+        wake(&self.0);
     }
 
     /// How often it has rung: for [`Bell::wait`].
@@ -22,6 +28,6 @@ impl Bell {
 
     /// Waits until it has rung more often than `seen`, until `deadline` (in ticks) at the latest.
     pub(crate) fn wait(&self, seen: u32, deadline: u64) {
-        threads::wait(&self.0, seen, deadline);
+        wait(&self.0, seen, deadline);
     }
 }

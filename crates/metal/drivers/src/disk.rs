@@ -1,0 +1,291 @@
+//! A disk: virtio 1.2, 5.2. Several requests are under way at a time, and end in any order.
+
+use alloc::vec::Vec;
+
+use virtio_drivers::transport::Transport;
+use virtio_drivers::{BufferDirection, Hal};
+
+use crate::Broken;
+use crate::buffer::Buffer;
+use crate::partitions::SECTOR;
+use crate::ring::{Parts, Ring};
+use crate::rooms::Rooms;
+use crate::start::{Unusable, begin, finish, stop, word};
+
+/// The most requests that are under way.
+pub const SLOTS: usize = 16;
+/// The most bytes that a request reads or writes.
+pub const PIECE_BYTES: usize = 32 << 10;
+
+/// Descriptors: a request has three at most.
+const SIZE: usize = 64;
+
+mod feature {
+    pub(super) const SIZE_MAX: u64 = 1 << 1;
+    pub(super) const READ_ONLY: u64 = 1 << 5;
+    pub(super) const BLK_SIZE: u64 = 1 << 6;
+    pub(super) const FLUSH: u64 = 1 << 9;
+}
+
+mod config {
+    pub(super) const CAPACITY: usize = 0;
+    pub(super) const SIZE_MAX: usize = 8;
+    pub(super) const BLK_SIZE: usize = 20;
+    pub(super) const GENERATION_TRIES: usize = 8;
+}
+
+/// What a request says of itself, and then the byte in which the device says how it has ended.
+const HEADER: usize = 16;
+const CONTROL: usize = 32;
+/// No device says this.
+const NOT_YET: u8 = 0xff;
+
+/// What a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// Its sectors, of 512 bytes.
+    pub sectors: u64,
+    /// It cannot be written.
+    pub read_only: bool,
+    /// It may keep what was written in a cache until it is flushed. Another one has written when it says so.
+    pub has_cache: bool,
+    /// The most bytes of a request: whole sectors, at most [`PIECE_BYTES`].
+    pub most: usize,
+}
+
+/// What a disk is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Read so many bytes, of whole sectors, from a sector on.
+    Read(u64, usize),
+    /// Write them.
+    Write(u64, usize),
+    /// Keep what was written, when the power goes.
+    Flush,
+}
+
+/// The disk has not carried a request out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the disk has not carried out the request")]
+pub struct Failed;
+
+/// Room for a request, which a `P` waits for.
+#[derive(Debug)]
+pub struct Slot<P> {
+    control: Buffer,
+    data: Buffer,
+    operation: Operation,
+    written: u32,
+    party: u64,
+    /// Who waits for it.
+    pub waiter: P,
+}
+
+impl<P> Slot<P> {
+    /// What is written, or was read: `len` bytes at most.
+    pub fn data(&mut self, len: usize) -> &mut [u8] {
+        &mut self.data.bytes_mut()[..len.min(PIECE_BYTES)]
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`]. Then nothing is known of what is in the buffer: it may be another's.
+    pub fn result(&self) -> Result<&[u8], Failed> {
+        let len = match self.operation {
+            Operation::Read(_, len) => len,
+            _ => 0,
+        };
+        // A device that says that it has written less has not read all.
+        let is_done = self.control.bytes()[HEADER] == 0 && self.written as usize > len;
+        if is_done { Ok(&self.data.bytes()[..len]) } else { Err(Failed) }
+    }
+
+    fn fail(&mut self) {
+        self.control.bytes_mut()[HEADER] = NOT_YET;
+    }
+}
+
+// SAFETY: parts of buffers that it owns, by an operation that does not change while the device has it. None is empty:
+// `Disk::start` refuses a length of 0.
+unsafe impl<P> Parts for Slot<P> {
+    fn with<R>(
+        &mut self,
+        then: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R,
+    ) -> R {
+        let (header, status) = self.control.bytes_mut().split_at_mut(HEADER);
+        let status = &mut status[..1];
+        match self.operation {
+            Operation::Read(_, len) => {
+                then(&[header], &mut [&mut self.data.bytes_mut()[..len], status])
+            }
+            Operation::Write(_, len) => then(&[header, &self.data.bytes()[..len]], &mut [status]),
+            Operation::Flush => then(&[header], &mut [status]),
+        }
+    }
+}
+
+/// A disk.
+pub struct Disk<H: Hal, T: Transport, P> {
+    transport: T,
+    ring: Ring<H, Slot<P>, SIZE>,
+    free: Vec<(Buffer, Buffer)>,
+    rooms: Rooms,
+    info: DiskInfo,
+    is_broken: bool,
+}
+
+impl<H: Hal, T: Transport, P> Disk<H, T, P> {
+    /// Starts the disk. It interrupts when a request has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Unusable`].
+    pub fn new(mut transport: T) -> Result<Self, Unusable> {
+        match Self::prepare(&mut transport) {
+            Ok((ring, free, info)) => {
+                let rooms = Rooms::try_new(SLOTS)?;
+                finish(&mut transport);
+                Ok(Self { transport, ring, free, rooms, info, is_broken: false })
+            }
+            Err(why) => {
+                stop(&mut transport);
+                Err(why)
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "its one caller takes it apart")]
+    fn prepare(
+        transport: &mut T,
+    ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, DiskInfo), Unusable> {
+        let known = feature::SIZE_MAX | feature::READ_ONLY | feature::BLK_SIZE | feature::FLUSH;
+        let features = begin(transport, known)?;
+        if features & feature::BLK_SIZE != 0 {
+            match word(transport, config::BLK_SIZE)? {
+                512 => {}
+                other => return Err(Unusable::BlockSize(other)),
+            }
+        }
+        let most = if features & feature::SIZE_MAX == 0 {
+            PIECE_BYTES
+        } else {
+            let most = word(transport, config::SIZE_MAX)?;
+            let whole = (most as usize).min(PIECE_BYTES) / SECTOR * SECTOR;
+            if whole == 0 { Err(Unusable::SegmentSize(most)) } else { Ok(whole) }?
+        };
+        let info = DiskInfo {
+            sectors: capacity(transport)?,
+            read_only: features & feature::READ_ONLY != 0,
+            has_cache: features & feature::FLUSH != 0,
+            most,
+        };
+        let ring = Ring::new(transport, 0)?;
+        let (mut controls, mut data, mut free) = (Vec::new(), Vec::new(), Vec::new());
+        Buffer::allocate::<H>(&mut controls, SLOTS, CONTROL, BufferDirection::Both)?;
+        Buffer::allocate::<H>(&mut data, SLOTS, PIECE_BYTES, BufferDirection::Both)?;
+        free.try_reserve_exact(SLOTS).map_err(|_| Unusable::NoMemory)?;
+        free.extend(controls.into_iter().zip(data));
+        Ok((ring, free, info))
+    }
+
+    /// What it is.
+    pub const fn info(&self) -> DiskInfo {
+        self.info
+    }
+
+    /// Room for a request of one of several parties; the waiter, where the party has as much as [its part](Rooms).
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], from then on.
+    pub fn room(&mut self, party: u64, waiter: P) -> Result<Result<Slot<P>, P>, Broken> {
+        if self.is_broken {
+            return Err(Broken);
+        }
+        if !self.rooms.take(party) {
+            return Ok(Err(waiter));
+        }
+        let Some((control, data)) = self.free.pop() else { return Ok(Err(waiter)) };
+        let operation = Operation::Flush;
+        Ok(Ok(Slot { control, data, operation, written: 0, party, waiter }))
+    }
+
+    /// Starts a request, whose sectors are the disk's. What it writes is in its [data](Slot::data).
+    ///
+    /// # Errors
+    ///
+    /// The slot, whose request has failed: its sectors are not the disk's, it is no whole number of them, or more than
+    /// [`DiskInfo::most`], or the disk is broken, or cannot be written.
+    pub fn start(&mut self, mut slot: Slot<P>, operation: Operation) -> Result<(), Slot<P>> {
+        slot.fail();
+        let fits = |sector: u64, len: usize| {
+            let count = (len / SECTOR) as u64;
+            let ends = sector.checked_add(count).is_some_and(|end| end <= self.info.sectors);
+            ends && len > 0 && len.is_multiple_of(SECTOR) && len <= self.info.most
+        };
+        let (kind, sector, may) = match operation {
+            Operation::Read(sector, len) => (0_u32, sector, fits(sector, len)),
+            Operation::Write(sector, len) => (1, sector, fits(sector, len) && !self.info.read_only),
+            Operation::Flush => (4, 0, self.info.has_cache),
+        };
+        if !may || self.is_broken {
+            return Err(slot);
+        }
+        slot.operation = operation;
+        let header = slot.control.bytes_mut();
+        header[..HEADER].fill(0);
+        header[..4].copy_from_slice(&kind.to_le_bytes());
+        header[8..HEADER].copy_from_slice(&sector.to_le_bytes());
+        self.ring.add(slot)?;
+        self.ring.notify(&mut self.transport);
+        Ok(())
+    }
+
+    /// The next request that has ended. What a broken device had has ended, too.
+    pub fn ended(&mut self) -> Option<Slot<P>> {
+        if !self.is_broken {
+            match self.ring.take() {
+                Ok(None) => return None,
+                Ok(Some((mut slot, written))) => {
+                    slot.written = written;
+                    return Some(slot);
+                }
+                Err(Broken) => {
+                    self.is_broken = true;
+                    stop(&mut self.transport);
+                }
+            }
+        }
+        let mut slot = self.ring.drain().next()?;
+        slot.fail();
+        Some(slot)
+    }
+
+    /// Whether its rings made no sense: it is not used any more.
+    pub const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Takes room back; who has waited for it.
+    pub fn give_back(&mut self, slot: Slot<P>) -> P {
+        let Slot { control, data, party, waiter, .. } = slot;
+        self.rooms.give_back(party);
+        self.free.push((control, data));
+        waiter
+    }
+}
+
+/// A disk may grow while it is asked.
+fn capacity(transport: &impl Transport) -> Result<u64, Unusable> {
+    for _ in 0..config::GENERATION_TRIES {
+        let before = transport.read_config_generation();
+        let low = word(transport, config::CAPACITY)?;
+        let high = word(transport, config::CAPACITY + 4)?;
+        if transport.read_config_generation() == before {
+            return Ok(u64::from(high) << 32 | u64::from(low));
+        }
+    }
+    Err(Unusable::Configuration)
+}

@@ -1,0 +1,35 @@
+//! Drivers for the devices of the machine itself: a network card and a disk, both virtio (1.2), and the partitions of the
+//! disk.
+//!
+//! **Nothing waits.** A caller starts what it wants. When the device has interrupted, it takes what is done. Buffers are
+//! allocated once, and each has one owner at any time: the device, or a value in the caller's hands.
+//!
+//! **What is trusted.** A device reaches memory by itself, and nothing here can confine it to its buffers. But what it
+//! says in its rings is checked. A buffer that it was not given, or a length that the buffer does not have, neither
+//! panics nor reaches other memory. A device whose rings make no sense is [`Broken`], and stopped for good.
+
+#![no_std]
+
+extern crate alloc;
+
+mod buffer;
+mod card;
+mod disk;
+mod partitions;
+mod ring;
+mod rooms;
+mod start;
+
+pub use card::{Card, FRAME_BYTES, Outgoing, Received};
+pub use disk::{Disk, DiskInfo, Failed, Operation, PIECE_BYTES, SLOTS, Slot};
+pub use partitions::{BadTable, Partition, Partitions, SECTOR};
+pub use rooms::Rooms;
+pub use start::Unusable;
+pub use virtio_drivers::transport::mmio::{MmioError, MmioTransport, MmioVersion, VirtIOHeader};
+pub use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+pub use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+
+/// The device has said in its rings what cannot be. It was stopped, and is not used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the device has used a buffer that it was not given")]
+pub struct Broken;

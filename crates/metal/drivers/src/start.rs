@@ -1,0 +1,66 @@
+//! The start of a device: virtio 1.2, 3.1.1.
+
+use virtio_drivers::Error;
+use virtio_drivers::transport::{DeviceStatus, Transport};
+
+/// `VIRTIO_F_VERSION_1`.
+const VERSION_1: u64 = 1 << 32;
+
+/// Why a device is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It is of before virtio 1.0.
+    #[error("it is a legacy device (QEMU: -global virtio-mmio.force-legacy=false)")]
+    Legacy,
+    /// It has not taken the features that it had offered.
+    #[error("it does not take the features that it offers")]
+    Features,
+    /// A queue cannot be set up.
+    #[error("one of its queues cannot be set up: {0}")]
+    Queue(Error),
+    /// Its configuration cannot be read.
+    #[error("its configuration cannot be read")]
+    Configuration,
+    /// A disk whose blocks are not of 512 bytes.
+    #[error("its blocks have {0} bytes, and not 512")]
+    BlockSize(u32),
+    /// A disk that takes so little at a time.
+    #[error("it takes only {0} bytes at a time")]
+    SegmentSize(u32),
+    /// There is no memory for its buffers.
+    #[error("there is too little memory for its buffers")]
+    NoMemory,
+}
+
+/// Resets a device, and takes those of the features that it offers. Returns which it offers.
+pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64, Unusable> {
+    let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(DeviceStatus::empty());
+    transport.set_status(known);
+    let offered = transport.read_device_features();
+    if transport.requires_legacy_layout() || offered & VERSION_1 == 0 {
+        return Err(Unusable::Legacy);
+    }
+    let taken = offered & (features | VERSION_1);
+    transport.write_driver_features(taken);
+    transport.set_status(known | DeviceStatus::FEATURES_OK);
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(Unusable::Features);
+    }
+    Ok(taken)
+}
+
+/// The device begins to work.
+pub(crate) fn finish(transport: &mut impl Transport) {
+    transport.set_status(transport.get_status() | DeviceStatus::DRIVER_OK);
+}
+
+/// Stops the device for good.
+pub(crate) fn stop(transport: &mut impl Transport) {
+    transport.set_status(DeviceStatus::empty());
+}
+
+/// 32 bits of its configuration.
+pub(crate) fn word(transport: &impl Transport, offset: usize) -> Result<u32, Unusable> {
+    transport.read_config_space::<u32>(offset).map_err(|_| Unusable::Configuration)
+}

@@ -1,0 +1,6 @@
+//! The drivers, and devices that a test plays: what they should do, and what no device should.
+
+mod card;
+mod disk;
+mod fake;
+mod rooms;

@@ -1,0 +1,35 @@
+//! Frames that leave the machine.
+
+use mayfly_devices::virtio::net::{Frame, Lost, Source};
+use mayfly_drivers::Broken;
+
+use crate::bare::own::card::OwnCard;
+
+/// The name of the network that leads out of the machine.
+pub(crate) const UPLINK: &str = "uplink";
+
+/// Sends a frame, of which nothing is left to be done, by the machine's card. A sender that has too many under way loses
+/// it, and holds up nobody.
+pub(super) fn send(
+    card: &OwnCard,
+    sender: u64,
+    frame: &Frame<'_>,
+    source: &impl Source,
+) -> Result<(), Lost> {
+    let room = card.room(sender).map_err(|Broken| Lost::NotWorking)?;
+    let mut room = room.ok_or(Lost::NoRoom)?;
+    let len = usize::try_from(frame.len()).unwrap_or(usize::MAX);
+    let bytes = room.frame(len);
+    if bytes.len() < len {
+        card.discard(room);
+        return Err(Lost::TooLong);
+    }
+    let (head, rest) = bytes.split_at_mut(frame.head.len());
+    head.copy_from_slice(frame.head);
+    if source.read(frame.rest.start, rest).is_err() {
+        card.discard(room);
+        return Err(Lost::Unreadable);
+    }
+    card.send(room);
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! A disk that is a partition of the machine's disk.
+//!
+//! The thread of the VM's devices takes requests of the driver, some at a time, and starts pieces of them ([`Flights`]). The
+//! thread waits for none: a piece that has ended rings its bell. When the last piece of a request has ended, the request is
+//! answered.
+//!
+//! **Order.** A flush is passed on when it is taken. What was answered as written before that has been written by the
+//! machine's disk, so the flush of the machine's disk is for that, too. Requests that are under way together have no order,
+//! on any disk.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use mayfly_devices::virtio::{DiskError, Mmio, Remote, Request, Taken, Work};
+use mayfly_drivers::{Broken, Operation};
+use mayfly_hypervisor::flights::{FLIGHTS, Flights, Piece};
+use mayfly_vm::Device;
+use mayfly_vm::platform::lock::Lock;
+
+use super::arch::Controller;
+use super::virtio::{Ram, Virtio};
+use crate::bare::own::tenant::{Done, PieceSlot, Tenant};
+use crate::bare::processor::timer;
+use crate::bare::threads::{self, Bell};
+use crate::bare::world::World;
+
+/// How long the end of a run waits for what is under way, in seconds.
+const PATIENCE: u64 = 10;
+
+/// What the device is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    sectors: u64,
+    is_read_only: bool,
+}
+
+struct Requests {
+    flights: Flights,
+    /// What each flight is.
+    all: Vec<(Request, Work)>,
+    /// The driver may have asked for more.
+    has_more: bool,
+}
+
+/// The disk of a VM.
+pub(crate) struct Partition {
+    world: Arc<World>,
+    virtio: Arc<Virtio<Remote, Shape>>,
+    tenant: Arc<Tenant>,
+    bell: Arc<Bell>,
+    run: u32,
+    requests: Lock<Requests>,
+}
+
+/// How many bytes the pieces of some work have; one for a flush.
+const fn len(work: Work) -> u64 {
+    match work {
+        Work::Read(_, len) | Work::Write(_, len) => len,
+        Work::Flush => 1,
+    }
+}
+
+impl Partition {
+    /// The disk as after a reset. A run of the VM begins.
+    pub(crate) fn new(
+        world: &Arc<World>,
+        tenant: Arc<Tenant>,
+        line: &Arc<Controller>,
+        interrupt: u32,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        let make = |Shape { sectors, is_read_only }| {
+            Mmio::new(Remote::new(sectors, is_read_only, "mayfly"))
+        };
+        let shape = Shape { sectors: tenant.sectors(), is_read_only: tenant.is_read_only() };
+        let virtio = Arc::new(Virtio::new(world, shape, make, line, interrupt, bell));
+        let run = tenant.begin(bell);
+        let all = (0..FLIGHTS).map(|_| (Request::new(), Work::Flush)).collect();
+        let requests = Requests { flights: Flights::default(), all, has_more: false };
+        let (world, bell, requests) = (Arc::clone(world), Arc::clone(bell), Lock::new(requests));
+        Self { world, virtio, tenant, bell, run, requests }
+    }
+
+    /// Its registers.
+    pub(crate) fn registers(&self) -> Arc<dyn Device> {
+        self.virtio.clone()
+    }
+
+    /// What became of its requests.
+    pub(crate) fn done(&self) -> &Done {
+        &self.tenant.done
+    }
+
+    /// Takes what has ended, and starts what the driver asks for, until there is nothing to do for now, or `is_over`.
+    pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
+        let mut requests = self.requests.lock(&*self.world);
+        if self.virtio.take_notice() {
+            requests.has_more = true;
+        }
+        while !is_over() {
+            let has_worked = self.take_ended(&mut requests, ram)
+                || self.start(&mut requests, ram)
+                || self.take(&mut requests, ram);
+            if !has_worked {
+                break;
+            }
+            self.answer(&mut requests, ram);
+            threads::preemption_point();
+        }
+    }
+
+    /// Takes a piece that has ended, if there is one.
+    fn take_ended(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
+        let Some(slot) = self.tenant.next_ended() else { return false };
+        let piece = slot.waiter.as_ref().filter(|piece| piece.run == self.run);
+        if let Some((flight, offset)) = piece.map(|piece| (piece.flight, piece.offset)) {
+            let is_well = match (slot.result(), requests.all.get(flight)) {
+                (Ok(bytes), Some((request, Work::Read(..)))) => {
+                    request.put(offset, bytes, ram).is_ok()
+                }
+                (result, _) => result.is_ok(),
+            };
+            requests.flights.has_ended(flight, is_well);
+        }
+        self.tenant.give_back(slot);
+        true
+    }
+
+    /// Answers the requests that are over.
+    fn answer(&self, requests: &mut Requests, ram: &Ram<'_>) {
+        while let Some((flight, is_well)) = requests.flights.next_over() {
+            let (request, work) = &requests.all[flight];
+            let done = &self.tenant.done;
+            let (count, by) = match *work {
+                _ if !is_well => (&done.errors, 1),
+                Work::Read(_, len) => (&done.read, len),
+                Work::Write(_, len) => (&done.written, len),
+                Work::Flush => (&done.flushes, 1),
+            };
+            count.fetch_add(by, Ordering::Relaxed);
+            let result = if is_well { Ok(()) } else { Err(DiskError) };
+            self.virtio.with(|device| device.answer(request, result, ram));
+            self.virtio.drive();
+        }
+    }
+
+    /// Starts a piece, if there is one, and room for it.
+    fn start(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
+        let Some(piece) = requests.flights.next_piece(self.tenant.most()) else { return false };
+        match self.tenant.room(self.run, piece.flight, piece.offset) {
+            Ok(None) => return false,
+            Ok(Some(slot)) => self.start_in(slot, piece, requests, ram),
+            Err(Broken) => requests.flights.fail(piece.flight),
+        }
+        true
+    }
+
+    fn start_in(&self, mut slot: PieceSlot, piece: Piece, requests: &mut Requests, ram: &Ram<'_>) {
+        let (request, work) = &requests.all[piece.flight];
+        let Piece { flight, offset, len } = piece;
+        let operation = match *work {
+            Work::Read(start, _) => Operation::Read(start + offset, len as usize),
+            Work::Write(start, _) => {
+                if request.get(offset, slot.data(len as usize), ram).is_err() {
+                    requests.flights.fail(flight);
+                    return self.tenant.give_back(slot);
+                }
+                Operation::Write(start + offset, len as usize)
+            }
+            Work::Flush => Operation::Flush,
+        };
+        requests.flights.has_begun(piece);
+        // A disk without a cache has written when it says so.
+        let started = if operation == Operation::Flush && !self.tenant.has_cache() {
+            requests.flights.has_ended(flight, true);
+            Err(slot)
+        } else {
+            self.tenant.start(slot, operation).inspect_err(|_| {
+                requests.flights.has_ended(flight, false);
+            })
+        };
+        if let Err(slot) = started {
+            self.tenant.give_back(slot);
+        }
+    }
+
+    /// Takes the next request of the driver, if there is one, and room for it.
+    fn take(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
+        let Some(flight) = requests.flights.vacancy().filter(|_| requests.has_more) else {
+            return false;
+        };
+        let (request, kept) = &mut requests.all[flight];
+        match self.virtio.with(|device| device.take_request(request, ram)) {
+            Taken::Nothing => {
+                // Also where its rings made no sense.
+                self.virtio.drive();
+                requests.has_more = false;
+                return false;
+            }
+            Taken::Answered => self.virtio.drive(),
+            Taken::Work(work) => {
+                *kept = work;
+                requests.flights.begin(flight, len(work), request.epoch());
+            }
+        }
+        true
+    }
+
+    /// The run is over. Waits until what is under way has ended, for ten seconds at most. Returns whether it has.
+    pub(crate) fn end(&self) -> bool {
+        let deadline = timer::ticks() + PATIENCE * timer::frequency();
+        loop {
+            let seen = self.bell.rung();
+            while let Some(slot) = self.tenant.next_ended() {
+                self.tenant.give_back(slot);
+                threads::preemption_point();
+            }
+            if !self.tenant.is_busy() || timer::ticks() >= deadline {
+                break;
+            }
+            self.bell.wait(seen, deadline);
+        }
+        self.tenant.end();
+        !self.tenant.is_busy()
+    }
+}

@@ -1,0 +1,298 @@
+//! The machine's own disk, and who has which of its partitions.
+//!
+//! A thread serves it. First this thread reads the table of partitions; nobody has one before. Then it takes the requests
+//! that have ended, and gives each to the VM that waits for it ([`Tenant`]).
+//!
+//! **Locks.** Each is a spin lock, held for a moment, and none of them is held while another is taken. What one has let go is
+//! dropped after it: the end of a [`Tenant`] takes locks.
+//!
+//! **No wake-up is lost** of a VM that waits for room. It notes that it waits under the lock of the driver, under which it
+//! has found no room. Room is given back under this lock, too, before those that wait are looked for.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_drivers::{
+    BadTable, Broken, Disk, DiskInfo, Failed, Operation, Partitions, SECTOR, Unusable,
+};
+use mayfly_hypervisor::partition::PartitionUse;
+
+use super::dma::Dma;
+use super::tenant::{Piece, PieceSlot, Tenant};
+use super::{DISK, Registers};
+use crate::bare::processor::once::Once;
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::threads::console::say;
+use crate::bare::threads::interrupts::OWN;
+use crate::bare::threads::{self, Bell};
+
+/// The most VMs that have a partition.
+const MOST_CLAIMS: usize = 64;
+
+/// Who has a partition.
+struct Claim {
+    number: u64,
+    /// The first sector of the partition.
+    start: u64,
+    is_read_only: bool,
+    vm: String,
+    tenant: Weak<Tenant>,
+}
+
+/// The disk of the machine.
+pub(crate) struct OwnDisk {
+    driver: SpinLock<Disk<Dma, Registers, Option<Piece>>>,
+    info: DiskInfo,
+    /// Room for the table, until it is read.
+    room: SpinLock<Option<Partitions>>,
+    /// The table, and whether it was read. Its memory stays, whatever was found.
+    table: Once<(Partitions, Result<(), BadTable>)>,
+    claims: SpinLock<Vec<Claim>>,
+    /// The number of the next claim.
+    number: AtomicU64,
+}
+
+static IT: Once<OwnDisk> = Once::new();
+
+pub(super) fn set(registers: Registers) -> Result<(), Unusable> {
+    let disk = Disk::new(registers)?;
+    let info = disk.info();
+    let room = Partitions::try_new().map_err(|_| Unusable::NoMemory)?;
+    let mut claims = Vec::new();
+    claims.try_reserve_exact(MOST_CLAIMS).map_err(|_| Unusable::NoMemory)?;
+    IT.set(OwnDisk {
+        driver: SpinLock::new(disk),
+        info,
+        room: SpinLock::new(Some(room)),
+        table: Once::new(),
+        claims: SpinLock::new(claims),
+        number: AtomicU64::new(0),
+    });
+    Ok(())
+}
+
+/// The disk, if the machine has one that can be used.
+pub(crate) fn get() -> Option<&'static OwnDisk> {
+    IT.get()
+}
+
+/// Whether it is known which partitions there are, or that there are none.
+pub(crate) fn is_known() -> bool {
+    get().is_none_or(|disk| disk.table.get().is_some())
+}
+
+/// Gives a partition to VM `vm`, as long as it has what this returns.
+///
+/// # Errors
+///
+/// Says why not.
+pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, String> {
+    let disk = get().ok_or("the machine has no disk that can be used")?;
+    let (table, read) = disk.table.get().ok_or("the table of partitions is not read yet")?;
+    read.map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
+    let name = &wanted.name;
+    let partition = table.find(name).ok_or_else(|| {
+        format!("the machine's disk has no partition {name}; it has {}", Names(table))
+    })?;
+    if let Some(why) = partition.wrong {
+        return Err(format!("the partition {name} is not used: {why}"));
+    }
+    if disk.info.read_only && !wanted.is_read_only {
+        return Err(format!("the machine's disk cannot be written: disk=part:{name},ro reads it"));
+    }
+    let number = disk.number.fetch_add(1, Ordering::Relaxed);
+    let start = partition.sectors.start;
+    let tenant = Tenant::new(disk, number, partition.sectors.clone(), wanted.is_read_only);
+    let tenant = Arc::new(tenant);
+    let claim = Claim {
+        number,
+        start,
+        is_read_only: wanted.is_read_only,
+        vm: vm.into(),
+        tenant: Arc::downgrade(&tenant),
+    };
+    disk.admit(claim).map_err(|refused| match refused {
+        None => format!("{MOST_CLAIMS} VMs have a partition already"),
+        Some((vm, true)) => format!("the partition {name} is read by {vm}"),
+        Some((vm, false)) => format!("the partition {name} is written by {vm}"),
+    })?;
+    Ok(tenant)
+}
+
+/// The names of all partitions, for a message. It allocates nothing: the thread of the disk prints it while the monitor
+/// looks how much of the heap is in use.
+struct Names<'a>(&'a Partitions);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = self.0.all().iter();
+        let Some(first) = all.next() else { return f.write_str("(none)") };
+        write!(f, "{first}")?;
+        all.try_for_each(|next| write!(f, ", {next}"))
+    }
+}
+
+/// Rings when the disk has ended a request.
+fn bell() -> &'static Bell {
+    &OWN[DISK]
+}
+
+/// The end of a tenant.
+pub(super) fn release(tenant: &Tenant) {
+    let claim = {
+        let mut claims = tenant.disk.claims.lock();
+        let place = claims.iter().position(|claim| claim.number == tenant.number);
+        place.map(|place| claims.swap_remove(place))
+    };
+    drop(claim);
+}
+
+impl OwnDisk {
+    /// What it is.
+    pub(super) fn info(&self) -> DiskInfo {
+        self.info
+    }
+
+    /// Admits a claim. If another is in its way: whose that is, and whether it only reads.
+    fn admit(&self, claim: Claim) -> Result<(), Option<(String, bool)>> {
+        let mut claims = self.claims.lock();
+        let is_in_its_way = |other: &&Claim| {
+            other.start == claim.start && !(other.is_read_only && claim.is_read_only)
+        };
+        if let Some(other) = claims.iter().find(is_in_its_way) {
+            return Err(Some((other.vm.clone(), other.is_read_only)));
+        }
+        if claims.len() == MOST_CLAIMS {
+            return Err(None);
+        }
+        claims.push(claim);
+        Ok(())
+    }
+
+    pub(super) fn room(&self, tenant: &Tenant, piece: Piece) -> Result<Option<PieceSlot>, Broken> {
+        let (room, piece) = {
+            let mut driver = self.driver.lock();
+            match driver.room(tenant.number, Some(piece))? {
+                Ok(slot) => (Some(slot), None),
+                Err(piece) => {
+                    tenant.waits.store(true, Ordering::Relaxed);
+                    (None, piece)
+                }
+            }
+        };
+        drop(piece);
+        Ok(room)
+    }
+
+    pub(super) fn start(&self, slot: PieceSlot, operation: Operation) -> Result<(), PieceSlot> {
+        self.driver.lock().start(slot, operation)
+    }
+
+    pub(super) fn give_back(&self, slot: PieceSlot) {
+        let piece = self.driver.lock().give_back(slot);
+        drop(piece);
+        let mut place = 0;
+        loop {
+            let tenant = {
+                let claims = self.claims.lock();
+                let Some(claim) = claims.get(place) else { return };
+                claim.tenant.upgrade()
+            };
+            place += 1;
+            if let Some(tenant) = tenant
+                && tenant.waits.swap(false, Ordering::Relaxed)
+            {
+                tenant.ring();
+                threads::interrupts::look();
+            }
+        }
+    }
+
+    /// What its thread does, for good.
+    pub(crate) fn serve(&self) {
+        self.read_table();
+        let mut was_broken = false;
+        loop {
+            let seen = bell().rung();
+            loop {
+                let (ended, is_broken) = {
+                    let mut driver = self.driver.lock();
+                    (driver.ended(), driver.is_broken())
+                };
+                if is_broken && !core::mem::replace(&mut was_broken, true) {
+                    say!("mayfly: the machine's disk is used no more: {Broken}");
+                }
+                let Some(mut slot) = ended else { break };
+                let tenant = slot.waiter.as_mut().and_then(|piece| piece.tenant.take());
+                if let Some(tenant) = tenant {
+                    tenant.note(slot);
+                }
+                threads::preemption_point();
+            }
+            bell().wait(seen, u64::MAX);
+        }
+    }
+
+    fn read_table(&self) {
+        let Some(mut table) = self.room.lock().take() else { return };
+        let read = table.read(
+            self.info.sectors,
+            |sector, into| self.read_sector(sector, into),
+            threads::preemption_point,
+        );
+        let mib = self.info.sectors >> 11;
+        match read {
+            Ok(()) => {
+                let which = if table.is_second() {
+                    "; by the second GPT, as the first is damaged"
+                } else {
+                    ""
+                };
+                say!(
+                    "mayfly: the machine's disk has {mib} MiB, and the partitions {}{which}",
+                    Names(&table)
+                );
+                for partition in table.all() {
+                    if let Some(why) = partition.wrong {
+                        say!("mayfly: the partition {partition} is not used: {why}");
+                    }
+                }
+                if table.more() > 0 {
+                    say!(
+                        "mayfly: {} more partitions are not used: there are too many",
+                        table.more()
+                    );
+                }
+            }
+            Err(why) => say!("mayfly: the machine's disk of {mib} MiB has no partitions: {why}"),
+        }
+        self.table.set((table, read));
+    }
+
+    /// Reads a sector, before there are tenants.
+    fn read_sector(&self, sector: u64, into: &mut [u8; SECTOR]) -> Result<(), Failed> {
+        let slot =
+            self.driver.lock().room(0, None).map_err(|Broken| Failed)?.map_err(|_| Failed)?;
+        let started = self.driver.lock().start(slot, Operation::Read(sector, SECTOR));
+        let ended = match started {
+            Err(slot) => slot,
+            Ok(()) => loop {
+                let seen = bell().rung();
+                let ended = self.driver.lock().ended();
+                match ended {
+                    Some(slot) => break slot,
+                    None => bell().wait(seen, u64::MAX),
+                }
+            },
+        };
+        let result = ended.result().map(|bytes| into.copy_from_slice(bytes));
+        let nobody = self.driver.lock().give_back(ended);
+        drop(nobody);
+        threads::preemption_point();
+        result
+    }
+}
