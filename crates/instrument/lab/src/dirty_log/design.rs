@@ -10,6 +10,7 @@ use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_stage2::Level;
 
 use super::guest::Guest;
+use crate::start::Mapped;
 
 /// The guest's memory: one slot, from guest frame 0 on, in blocks of 2 MiB of the host's.
 #[derive(Debug)]
@@ -122,8 +123,8 @@ pub(crate) trait Design: Send + Sync {
     /// Switches the log off, and has blocks again where they were.
     fn stop(&self) -> anyhow::Result<()>;
 
-    /// Frames that tables have.
-    fn tables(&self) -> u64;
+    /// What its tables map.
+    fn mapped(&self) -> Mapped;
 
     /// Ends the VM, whose vCPUs are gone.
     fn destroy(self) -> anyhow::Result<()>;

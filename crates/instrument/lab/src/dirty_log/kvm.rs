@@ -15,13 +15,14 @@ use rustix::thread::{Pid, gettid};
 use super::design::Dirty;
 use super::metrics::{self, LONGEST_PASS};
 use super::names::{INITIALLY_SET, MANUAL_PROTECT, RING};
-use super::rounds::{Call, HARVESTS, Measured, Shape, threads, timed};
+use super::rounds::{CYCLE, Call, HARVESTS, Measured, Shape, threads, timed};
 use crate::crew;
 use crate::idle::idle;
 use crate::mapping::Mapping;
 use crate::parking::Parking;
 use crate::patience::{Look, ended, two_more, until};
 use crate::room::Room;
+use crate::start::Start;
 use crate::work::{self, Meter};
 
 /// vCPUs beyond which a row is skipped.
@@ -221,6 +222,9 @@ impl Cycle<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         self.all_run()?;
         self.take_longest();
+        let vcpus = self.vcpus.len() as u64;
+        // That of the guest's code, and that with the log. What KVM has mapped is not seen from outside.
+        self.measured.starts.note(CYCLE, Start { slots: 2, vcpus, ..Start::default() });
         let meter = Meter::begin(threads(self.vcpus.iter().filter_map(|vcpu| vcpu.thread.get())));
         let set = |flags| Ok(self.vm.set_memory_region(SLOT.0, SLOT.1, self.memory, flags)?);
         let start = timed(|| set(LOGGED))?;

@@ -50,7 +50,7 @@ pub(super) fn row(row: ResultRow, vms: &[Measured], has_clock: bool) -> ResultRo
         .check(
             "blocks_again",
             after <= before,
-            format!("{before} frames of tables before the start, {after} after the stop"),
+            format!("{before} tables before the start, {after} after the stop"),
         )
         .check("tables_given_back", leaked == 0, format!("{leaked} frames were not"))
 }

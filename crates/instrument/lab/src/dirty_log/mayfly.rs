@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail, ensure};
-use mayfly_machine::{Machine, MachineVcpu, MachineWorker, MachineWorld};
+use mayfly_machine::{Hardware, Machine, MachineVcpu, MachineWorker, MachineWorld};
 use mayfly_memslot::{DirtyWord, Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::Mmu;
 use mayfly_platform::address::Gfn;
@@ -16,6 +16,7 @@ use mayfly_vm::{Caches, Config, Exit, SlotZap, Vm};
 use super::design::{Design, Dirty, Slot};
 use super::guest::{Guest, OUT};
 use super::waits::Waits;
+use crate::start;
 
 const VMID_BITS: u32 = 16;
 const SLOT: SlotId = SlotId::main(0);
@@ -26,6 +27,7 @@ const LISTED: usize = 1024;
 /// A VM whose platform tells what its threads wait for.
 pub(super) struct Mayfly {
     vm: Vm<MachineWorld<Ept>>,
+    hardware: Arc<Hardware>,
     slot: Arc<Slot>,
     vcpus: AtomicU32,
     /// Runs grace periods as long as the VM is there.
@@ -54,7 +56,8 @@ impl Mayfly {
             slot_zap: SlotZap::default(),
             slice: Slice::default(),
         })?;
-        let this = Self { vm, slot, vcpus: AtomicU32::new(0), _worker: worker };
+        let hardware = Arc::clone(machine.hardware());
+        let this = Self { vm, hardware, slot, vcpus: AtomicU32::new(0), _worker: worker };
         this.set(Flags::empty())?;
         this.populate()?;
         Ok(this)
@@ -127,8 +130,10 @@ impl Design for Mayfly {
         Ok(())
     }
 
-    fn tables(&self) -> u64 {
-        self.vm.stage2().frames() as u64
+    fn mapped(&self) -> start::Mapped {
+        let section = self.vm.srcu().read_lock();
+        let tops = self.vm.stage2().roots(&section).map(|root| root.top());
+        start::Mapped::of::<Ept>(self.hardware.arena(), tops)
     }
 
     fn destroy(self) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use mayfly_record::{ResultRow, Samples, Unit};
 
 use super::rounds::{Call, Measured};
 use crate::experiment::Metric;
+use crate::start::Starts;
 use crate::work;
 
 pub(super) const CYCLE_CPU: &str = "cycle_cpu";
@@ -73,6 +74,7 @@ type CallsOf = fn(&Measured) -> &Vec<Call>;
 
 /// Adds what VMs have come to.
 pub(super) fn report(row: ResultRow, vms: &[Measured], has_clock: bool) -> ResultRow {
+    let row = Starts::of_all(vms.iter().map(|vm| &vm.starts)).report(row);
     let by_round = |of: &dyn Fn(&Measured) -> Vec<u64>| {
         Samples::by_round(Unit::Nanoseconds, vms.iter().map(of))
     };

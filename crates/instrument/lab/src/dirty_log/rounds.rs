@@ -17,11 +17,15 @@ use crate::crew::WHAT;
 use crate::idle::idle;
 use crate::params::Size;
 use crate::patience::{Look, ended, two_more, until};
+use crate::start::{Start, Starts};
 use crate::turns::shuffle;
 use crate::work::{Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// Harvests while all vCPUs write; one more when they have stopped.
 pub(super) const HARVESTS: u32 = 2;
+
+/// The work that a row's start is told of.
+pub(super) const CYCLE: &str = "cycle";
 
 /// How often what is waited for is looked at.
 const LOOK: Duration = Duration::from_micros(50);
@@ -85,9 +89,11 @@ pub(super) struct Measured {
     pub(super) lost: u64,
     /// On KVM, each vCPU's longest pass over its pages while there was a log.
     pub(super) passes: Vec<u64>,
-    /// Frames that tables had before the start, and after the stop.
+    /// Tables below the roots before the start, and after the stop. Tables that are still to be freed are not among them.
     pub(super) tables: [u64; 2],
     pub(super) invalidations: u64,
+    /// What the cycle begins from.
+    pub(super) starts: Starts,
     /// From before the start until after the stop.
     pub(super) spent: Spent,
     /// Frames of tables that were not given back.
@@ -203,7 +209,11 @@ impl<D: Design> Cycle<'_, D> {
         self.all_run()?;
         let invalidations = || self.machine.hardware().charged(Op::TlbInvalidation);
         let invalidated = invalidations();
-        self.measured.tables[0] = self.design.tables();
+        let vcpus = self.vcpus.len() as u64;
+        let mapped = self.design.mapped();
+        self.measured.tables[0] = mapped.tables;
+        let start = Start { mapped: Some(mapped), slots: 1, vcpus, devices: None };
+        self.measured.starts.note(CYCLE, start);
         let meter = Meter::begin(threads(self.vcpus.iter().filter_map(|vcpu| vcpu.thread.get())));
         self.course.set(Phase::Called);
         let start = timed(|| self.design.start())?;
@@ -235,7 +245,7 @@ impl<D: Design> Cycle<'_, D> {
         self.measured.spent = meter.end();
         self.measured.invalidations = invalidations() - invalidated;
         self.all_run()?;
-        self.measured.tables[1] = self.design.tables();
+        self.measured.tables[1] = self.design.mapped().tables;
         Ok(())
     }
 

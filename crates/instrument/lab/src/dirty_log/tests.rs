@@ -7,6 +7,7 @@ use crate::before::dirty_log::{Logging, TdpLog};
 use crate::before::tdp_mmu::Waiting;
 use crate::params::Params;
 use crate::progress::Silent;
+use crate::start::Mapped;
 use crate::undo::Undo;
 
 const TINY: Shape = Shape { vcpus: 3, memory: Size::blocks(4), written: 10, seed: 1 };
@@ -139,8 +140,8 @@ impl Design for Forgetful {
         self.0.stop()
     }
 
-    fn tables(&self) -> u64 {
-        self.0.tables()
+    fn mapped(&self) -> Mapped {
+        self.0.mapped()
     }
 
     fn destroy(self) -> anyhow::Result<()> {

@@ -14,6 +14,8 @@ use mayfly_platform::tlb::{Scope, Tlb, Vmid};
 use mayfly_stage2::{Entry, Ept, Format, Leaf, Level, Permissions, State};
 use mayfly_vm::Base;
 
+use crate::start::Mapped;
+
 /// What makes an entry writable (`PT_WRITABLE_MASK`).
 const WRITE: u64 = 1 << 1;
 
@@ -26,14 +28,8 @@ const VMID: Vmid = Vmid(1);
 pub(super) struct Tables {
     hardware: Arc<Hardware>,
     top: Pfn,
-    allocated: Mutex<Allocated>,
-}
-
-#[derive(Default)]
-struct Allocated {
-    all: Vec<Pfn>,
-    /// Of these, out of the tree.
-    dead: u64,
+    /// All that were allocated: also those that are out of the tree.
+    allocated: Mutex<Vec<Pfn>>,
 }
 
 /// An entry, and where it is.
@@ -66,7 +62,7 @@ impl At<'_> {
 impl Tables {
     pub(super) fn new(hardware: &Arc<Hardware>) -> anyhow::Result<Self> {
         let top = hardware.allocate(0).context("a root")?;
-        let allocated = Mutex::new(Allocated { all: vec![top], dead: 0 });
+        let allocated = Mutex::new(vec![top]);
         Ok(Self { hardware: Arc::clone(hardware), top, allocated })
     }
 
@@ -80,19 +76,18 @@ impl Tables {
         self.hardware.complete(self.hardware.issue(VMID, Scope::All));
     }
 
-    /// Frames of the tables that are in the tree.
-    pub(super) fn frames(&self) -> u64 {
-        let allocated = self.allocated();
-        allocated.all.len() as u64 - allocated.dead
+    /// What they map.
+    pub(super) fn mapped(&self) -> Mapped {
+        Mapped::of::<Ept>(self.hardware.arena(), [self.top])
     }
 
-    fn allocated(&self) -> MutexGuard<'_, Allocated> {
+    fn allocated(&self) -> MutexGuard<'_, Vec<Pfn>> {
         self.allocated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn allocate(&self) -> anyhow::Result<Pfn> {
         let table = self.hardware.allocate(0).context("a table")?;
-        self.allocated().all.push(table);
+        self.allocated().push(table);
         Ok(table)
     }
 
@@ -125,9 +120,8 @@ impl Tables {
                 return Ok(at);
             }
             let table = self.allocate()?;
-            if !at.replace(Entry::<Ept>::table(table).bits()) {
-                self.allocated().dead += 1;
-            }
+            // Another caller may have put one there.
+            at.replace(Entry::<Ept>::table(table).bits());
         }
     }
 
@@ -135,10 +129,7 @@ impl Tables {
     pub(super) fn map(&self, gfn: Gfn, level: Level, pfn: Pfn) -> anyhow::Result<()> {
         let at = self.make(gfn, level)?;
         let leaf = Entry::<Ept>::leaf(level, &Leaf::new(pfn, Permissions::all()));
-        let old = at.word.swap(leaf.bits(), Ordering::AcqRel);
-        if let State::Table(_) = Entry::<Ept>::from_bits(old).state(level) {
-            self.allocated().dead += 1;
-        }
+        at.word.swap(leaf.bits(), Ordering::AcqRel);
         Ok(())
     }
 
@@ -151,9 +142,8 @@ impl Tables {
             let page = Entry::<Ept>::leaf(Level::PAGE, &Leaf { pfn, ..block });
             word.store(page.bits(), Ordering::Relaxed);
         }
-        if !at.replace(Entry::<Ept>::table(table).bits()) {
-            self.allocated().dead += 1;
-        }
+        // Another caller may have split it.
+        at.replace(Entry::<Ept>::table(table).bits());
         Ok(())
     }
 
@@ -254,7 +244,6 @@ impl Tables {
         for word in self.words(table) {
             word.swap(REMOVED, Ordering::AcqRel);
         }
-        self.allocated().dead += 1;
         true
     }
 
@@ -269,7 +258,7 @@ impl Tables {
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        for table in self.allocated().all.drain(..) {
+        for table in self.allocated().drain(..) {
             // SAFETY: it was allocated here, and no vCPU runs on it any more.
             unsafe { self.hardware.free(table, 0) };
         }
@@ -290,7 +279,7 @@ mod tests {
         let before = hardware.arena().in_use();
         let tables = Tables::new(&hardware).unwrap();
         tables.map(Gfn::new(0), Level::MIB2, Pfn::new(512)).unwrap();
-        let frames = tables.frames();
+        let frames = tables.mapped().tables;
         assert!(!tables.allow(Gfn::new(3)), "no page");
         tables.split(tables.find(Gfn::new(0), Level::PAGE)).unwrap();
         assert!(is_writable(&tables, 3), "as the block");
@@ -301,10 +290,10 @@ mod tests {
         assert!(tables.allow(Gfn::new(511)) && tables.protect_those(Gfn::new(500), !0));
         assert!(!is_writable(&tables, 511));
         assert!(tables.protect_those(Gfn::new(0), 1 << 3 | 1 << 4) && !is_writable(&tables, 3));
-        assert_eq!(tables.frames(), frames + 1);
+        assert_eq!(tables.mapped().tables, frames + 1);
         assert!(tables.recover(Gfn::new(0), Pfn::new(512)));
         assert!(!tables.recover(Gfn::new(0), Pfn::new(512)), "it is a block");
-        assert!(is_writable(&tables, 3) && tables.frames() == frames);
+        assert!(is_writable(&tables, 3) && tables.mapped().tables == frames);
 
         tables.drop_block(tables.find(Gfn::new(0), Level::PAGE)).unwrap();
         tables.map(Gfn::new(5), Level::PAGE, Pfn::new(517)).unwrap();

@@ -15,6 +15,7 @@ use super::tables::Tables;
 use crate::before::tdp_mmu::Waiting;
 use crate::dirty_log::design::{Design, Dirty, Slot};
 use crate::dirty_log::guest::{Came, Guest};
+use crate::start::Mapped;
 
 /// Words that a VMM has cleared at a time: those of 64 MiB.
 const CLEARED: usize = 256;
@@ -300,8 +301,8 @@ impl<const CLEARS: bool, const FULL: bool> Design for TdpLog<CLEARS, FULL> {
         Ok(())
     }
 
-    fn tables(&self) -> u64 {
-        self.tables.frames()
+    fn mapped(&self) -> Mapped {
+        self.tables.mapped()
     }
 
     fn destroy(self) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use super::tables::Tables;
 use crate::before::tdp_mmu::Waiting;
 use crate::dirty_log::design::{Design, Dirty, Slot};
 use crate::dirty_log::guest::{Came, Guest};
+use crate::start::Mapped;
 
 /// Pages whose reverse map is gone through between two looks for others that wait for the lock.
 const BETWEEN: u64 = 512;
@@ -199,8 +200,8 @@ impl Design for WriteLocked {
         Ok(())
     }
 
-    fn tables(&self) -> u64 {
-        self.tables.frames()
+    fn mapped(&self) -> Mapped {
+        self.tables.mapped()
     }
 
     fn destroy(self) -> anyhow::Result<()> {
