@@ -105,7 +105,7 @@ pub(crate) fn save(
         });
         saved.map_err(|_| NotKept::NotStopped)?;
         threads::preemption_point();
-        match writer.finish() {
+        match writer.finish_with_pauses(&mut threads::preemption_point) {
             Ok(length) => {
                 bytes.truncate(length);
                 return Ok(bytes);
