@@ -1,6 +1,5 @@
 //! A VM's network card, as its parameters describe it: `net=`, `mac=`, `isolated=` and `rate=`.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 
 use crate::plan::{bytes, is_name};
@@ -60,12 +59,6 @@ impl Card {
             [0x52, 0x54, 0x00, sum[1], sum[2], sum[3]]
         })
     }
-
-    /// The address, as it is written.
-    pub fn written(mac: [u8; 6]) -> String {
-        let [a, b, c, rest @ ..] = mac.map(|byte| format!("{byte:02x}"));
-        [a, b, c].into_iter().chain(rest).collect::<alloc::vec::Vec<_>>().join(":")
-    }
 }
 
 fn address(text: &str) -> Option<[u8; 6]> {
@@ -103,7 +96,6 @@ mod tests {
         let card = card.unwrap();
         assert_eq!(card.network.as_deref(), Some("lan"));
         assert_eq!(card.mac("web"), [0x52, 0x54, 0, 10, 11, 12]);
-        assert_eq!(Card::written(card.mac("web")), "52:54:00:0a:0b:0c");
         assert!(card.isolated);
         assert_eq!(card.rate, Some(10 << 20));
         assert_eq!(Card::default().set("disk", "1M"), Ok(false));

@@ -1,7 +1,6 @@
 //! The monitor: its commands start VMs, end them and show their state. They come from the boot arguments, and from the
 //! console.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,13 +17,13 @@ mod host;
 mod own;
 mod shares;
 mod trace;
+mod trials;
 
 use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
 use crate::bare::vm::{End, Machine, Template};
-use crate::bare::world::entropy;
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
 
@@ -275,32 +274,6 @@ impl Monitor {
         }
     }
 
-    fn shares(&mut self, seconds: u64) {
-        let machines = self.machines.clone();
-        shares::measure(&machines, seconds, |moment| {
-            self.pass_on_until(moment, |_| false);
-        });
-    }
-
-    /// Has a thread of a VM overflow its stack, or the idle thread of a processor.
-    fn overflow(&self, name: Option<&str>) {
-        let Some(name) = name else { return threads::overflow_idle() };
-        let Some(machine) = self.find(name) else { return };
-        let (name, account) = (Name::new("a test"), &machine.account);
-        if threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow).is_err() {
-            say!("mayfly: there is no memory for a thread");
-        }
-    }
-
-    fn trace(&self, mib: u64) {
-        if self.machines.iter().any(|machine| machine.is_running()) {
-            return say!(
-                "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
-            );
-        }
-        trace::start(mib);
-    }
-
     fn create(&mut self, name: &str, like: &str, parameters: &[String], arguments: Option<String>) {
         let Some(model) = self.find(like) else { return };
         if !plan::is_name(name) {
@@ -353,26 +326,6 @@ impl Monitor {
             machine.over();
             say!("mayfly: {name} does not start: there is no memory for its thread");
         }
-    }
-
-    /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have
-    /// lost.
-    fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) {
-        let before = Possession::now();
-        let longest = timer::frequency().saturating_mul(most) / 1000;
-        for number in 0..count {
-            let name = format!("{}-{number}", like.name);
-            let Some(machine) = make(Plan { name, ..like.clone() }, None) else { return };
-            self.start(&machine);
-            let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
-            self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
-            self.stop(&machine);
-        }
-        let (frames, bytes) = Possession::lost_since(before);
-        say!(
-            "mayfly: {count} runs like {}: {frames} frames and {bytes} bytes of heap lost",
-            like.name
-        );
     }
 
     fn stop(&mut self, machine: &Machine) {

@@ -1,0 +1,62 @@
+//! What the monitor does for tests and measurements: VMs that are killed at random, shares of the processors, a trace,
+//! overflows.
+
+use alloc::format;
+
+use mayfly_hypervisor::account::ShareId;
+use mayfly_hypervisor::plan::Plan;
+
+use super::account::Possession;
+use super::{Monitor, make, shares, trace};
+use crate::bare::processor::timer;
+use crate::bare::threads::console::say;
+use crate::bare::threads::{self, Name};
+use crate::bare::world::entropy;
+
+impl Monitor {
+    pub(super) fn shares(&mut self, seconds: u64) {
+        let machines = self.machines.clone();
+        shares::measure(&machines, seconds, |moment| {
+            self.pass_on_until(moment, |_| false);
+        });
+    }
+
+    /// Has a thread of a VM overflow its stack, or the idle thread of a processor.
+    pub(super) fn overflow(&self, name: Option<&str>) {
+        let Some(name) = name else { return threads::overflow_idle() };
+        let Some(machine) = self.find(name) else { return };
+        let (name, account) = (Name::new("a test"), &machine.account);
+        if threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow).is_err() {
+            say!("mayfly: there is no memory for a thread");
+        }
+    }
+
+    pub(super) fn trace(&self, mib: u64) {
+        if self.machines.iter().any(|machine| machine.is_running()) {
+            return say!(
+                "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
+            );
+        }
+        trace::start(mib);
+    }
+
+    /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have
+    /// lost.
+    pub(super) fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) {
+        let before = Possession::now();
+        let longest = timer::frequency().saturating_mul(most) / 1000;
+        for number in 0..count {
+            let name = format!("{}-{number}", like.name);
+            let Some(machine) = make(Plan { name, ..like.clone() }, None) else { return };
+            self.start(&machine);
+            let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
+            self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
+            self.stop(&machine);
+        }
+        let (frames, bytes) = Possession::lost_since(before);
+        say!(
+            "mayfly: {count} runs like {}: {frames} frames and {bytes} bytes of heap lost",
+            like.name
+        );
+    }
+}

@@ -1,0 +1,149 @@
+use std::vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn boot_arguments_are_commands() {
+    let commands: Vec<_> = Command::script("wait vm0; vm stat vm0 ;poweroff").collect();
+    let name = || "vm0".to_string();
+    assert_eq!(
+        commands,
+        [Ok(Command::Wait(Some(name()))), Ok(Command::Stat(Some(name()))), Ok(Command::PowerOff)]
+    );
+    assert_eq!(Command::script("").next(), Some(Ok(Command::Nothing)));
+}
+
+#[test]
+fn a_vm_is_created_like_another() {
+    let (name, like) = ("b".to_string(), "a".to_string());
+    let parameters = vec!["vcpus=2".to_string()];
+    let created = |arguments| {
+        let (name, like, parameters) = (name.clone(), like.clone(), parameters.clone());
+        Ok(Command::Create { name, like, parameters, arguments })
+    };
+    assert_eq!(Command::read("vm create b a vcpus=2"), created(None));
+    let arguments = Some("console=ttyAMA0  quiet".to_string());
+    let typed = "vm create b a vcpus=2 -- console=ttyAMA0  quiet ";
+    assert_eq!(Command::read(typed), created(arguments));
+    assert_eq!(Command::read("vm create b a vcpus=2 -- "), created(Some(String::new())));
+    assert!(Command::read("vm create b").is_err());
+    assert!(Command::read("vm create b -- quiet").is_err());
+}
+
+#[test]
+fn a_vm_is_forked_from_a_frozen_one() {
+    let forked = |count, parameters: &[&str]| {
+        let parameters = parameters.iter().map(ToString::to_string).collect();
+        let (name, from) = ("b".to_string(), "a".to_string());
+        Ok(Command::Forks(Forks::Fork { name, from, count, parameters }))
+    };
+    assert_eq!(Command::read("vm freeze a"), Ok(Command::Forks(Forks::Freeze("a".to_string()))));
+    assert_eq!(Command::read("vm reset a"), Ok(Command::Forks(Forks::Reset("a".to_string()))));
+    assert_eq!(Command::read("vm fork b a"), forked(None, &[]));
+    assert_eq!(Command::read("vm fork b a 1000"), forked(Some(1000), &[]));
+    assert_eq!(Command::read("vm fork b a weight=2"), forked(None, &["weight=2"]));
+    let both = forked(Some(2), &["overcommit=yes", "cap=5"]);
+    assert_eq!(Command::read("vm fork b a 2 overcommit=yes cap=5"), both);
+    for line in
+        ["vm freeze", "vm fork", "vm fork b", "vm fork b a 0", "vm fork b a -1", "vm fork b a 4097"]
+    {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn what_is_awaited_is_taken_as_it_stands() {
+    let expected = |name: &str, text: &str| {
+        Ok(Command::Await { name: name.to_string(), text: text.to_string() })
+    };
+    assert_eq!(Command::read("await a in user  space"), expected("a", "in user  space"));
+    assert_eq!(Command::read(" await await await "), expected("await", "await"));
+    assert!(Command::read("await a").is_err());
+    let typed = |text: &str| Ok(Command::Type { name: "a".to_string(), text: text.to_string() });
+    assert_eq!(Command::read("type a echo  1 "), typed("echo  1"));
+    assert_eq!(Command::read("type a"), typed(""));
+    assert!(Command::read("type").is_err());
+    assert!(Command::read("await").is_err());
+}
+
+#[test]
+fn lives_are_counted_and_bounded() {
+    let expected = |count, most| Ok(Command::Lives { count, like: "a".to_string(), most });
+    assert_eq!(Command::read("lives 1000 a"), expected(1000, LONGEST_RUN));
+    assert_eq!(Command::read("lives 50 a 400"), expected(50, 400));
+    for line in ["lives", "lives a", "lives 5", "lives -1 a", "lives 5 a b", "lives 5000000000 a"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn what_is_measured_is_measured_in_rounds() {
+    assert_eq!(Command::read("measure"), Ok(Command::Measure(times::ROUNDS)));
+    assert_eq!(Command::read("measure 7"), Ok(Command::Measure(7)));
+    for line in ["measure 0", "measure 101", "measure x", "measure -1"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn shares_are_measured_for_seconds() {
+    assert_eq!(Command::read("shares"), Ok(Command::Shares(SECONDS)));
+    assert_eq!(Command::read("shares 7"), Ok(Command::Shares(7)));
+    assert_eq!(Command::read("uplink"), Ok(Command::Uplink(None)));
+    assert_eq!(Command::read("uplink 2M"), Ok(Command::Uplink(Some(2 << 20))));
+    assert_eq!(Command::read("uplink 0"), Ok(Command::Uplink(Some(0))));
+    assert!(Command::read("uplink fast").is_err());
+    for line in ["shares 0", "shares 3601", "shares x", "shares -1"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn a_trace_has_room_that_is_bounded() {
+    assert_eq!(Command::read("trace on"), Ok(Command::TraceOn(TRACE)));
+    assert_eq!(Command::read("trace on 1024"), Ok(Command::TraceOn(LARGEST_TRACE)));
+    assert_eq!(Command::read("trace print"), Ok(Command::TracePrint));
+    for line in ["trace", "trace off", "trace on 0", "trace on 1025", "trace on x"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn a_stack_is_overflowed_of_a_vm_or_of_an_idle_processor() {
+    assert_eq!(Command::read("overflow"), Ok(Command::Overflow(None)));
+    assert_eq!(Command::read("overflow a"), Ok(Command::Overflow(Some("a".to_string()))));
+}
+
+#[test]
+fn what_is_no_command_is_refused() {
+    for line in ["vm frobnicate", "vm start", "sleep x", "sleep", "reboot"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn every_command_is_helped_with() {
+    let is_command = |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
+    for line in HELP.lines().filter(is_command) {
+        let is_number = |word: &str| {
+            word.contains("MILLISECONDS")
+                || matches!(
+                    word,
+                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]"
+                )
+        };
+        let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
+        let plain: Vec<&str> =
+            words.iter().map(|word| if is_number(word) { "1" } else { word }).collect();
+        assert!(Command::read(&plain.join(" ")).is_ok(), "{line}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_line_is_read_or_refused(line in ".{0,80}") {
+        let _ = Command::read(&line);
+    }
+}
