@@ -38,8 +38,10 @@ fn is_short_and_begins_with_the_verdicts(record: &Record) {
     let lines = shown.lines().count();
     assert!(lines <= MOST_LINES, "{lines} lines:\n{shown}");
     let first = unbroken(&shown.lines().take(FIRST_LINES).collect::<Vec<_>>().join("\n"));
-    assert_eq!(record.experiments.len(), 5);
-    for known in &record.experiments {
+    let has_rows = |name: &str| record.results.iter().any(|row| row.experiment == name);
+    let ran: Vec<_> = record.experiments.iter().filter(|known| has_rows(&known.name)).collect();
+    assert_eq!(ran.len(), 5, "those that the record was made of");
+    for known in ran {
         assert!(known.verdict[0].contains("his host"), "{:?}", known.verdict);
         for line in &known.verdict {
             assert!(first.contains(&unbroken(line)), "'{line}' is not in the first of\n{shown}");

@@ -146,18 +146,18 @@ cannot be seen from outside; a vCPU's longest pass over its pages can."
         &[
             Param {
                 name: Bound::VCPUS.name,
-                default: "1,16",
+                default: "1",
                 summary: "vCPUs of the VM: one number after another",
             },
             Param {
                 name: Bound::ROUNDS.name,
-                default: "6",
+                default: "10",
                 summary: "VMs of each variant, which take turns; each goes through one cycle",
             },
             Param { name: Size::PARAM, default: "256MiB", summary: "the guest's memory" },
             Param {
                 name: Bound::WRITTEN.name,
-                default: "1,10,100",
+                default: "10",
                 summary: "of 100 pages of the memory, how many the guest writes to",
             },
         ]

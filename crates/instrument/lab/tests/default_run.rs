@@ -6,7 +6,7 @@ use mayfly_lab::{Params, Plan, Selection, experiments};
 use mayfly_record::Host;
 
 /// What a run of everything may take.
-const MOST: Duration = Duration::from_secs(4 * 60);
+const MOST: Duration = Duration::from_secs(5 * 60);
 
 /// Rounds below which a median has no interval to speak of.
 const FEWEST: u32 = 10;
@@ -34,7 +34,7 @@ fn times(rounds: Option<u32>) -> Vec<(&'static str, Duration)> {
 }
 
 #[test]
-fn all_of_it_is_estimated_to_take_four_minutes_at_most() {
+fn all_of_it_is_estimated_to_take_five_minutes_at_most() {
     let times = times(None);
     let sum: Duration = times.iter().map(|(_, time)| *time).sum();
     assert!(sum <= MOST, "{times:?}");

@@ -168,6 +168,17 @@ impl<'a> Account<'a> {
         share.state == State::Active
     }
 
+    /// Guarantees an active share what it uses, and no more: its VM has ended, and it keeps that. It is never chosen then.
+    /// Returns whether that can be guaranteed; if not, nothing has changed.
+    pub fn keep(&mut self, id: ShareId) -> bool {
+        if self.of(id).state != State::Active || self.above(id) > self.left() {
+            return false;
+        }
+        self.change(id, |share| share.guarantee = share.used);
+        self.chosen = self.chosen.filter(|&chosen| chosen != id);
+        true
+    }
+
     /// The VM of a share has ended. What the share uses is still to be given back.
     pub fn leave(&mut self, id: ShareId) {
         if self.of(id).state == State::Admitted {

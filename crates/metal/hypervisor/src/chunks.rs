@@ -143,6 +143,11 @@ impl<'a> Chunks<'a> {
         self.account.activate(id)
     }
 
+    /// As [`Account::keep`].
+    pub fn keep(&mut self, id: ShareId) -> bool {
+        self.account.keep(id)
+    }
+
     /// As [`Account::leave`].
     pub fn leave(&mut self, id: ShareId) {
         self.account.leave(id);

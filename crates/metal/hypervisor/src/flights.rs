@@ -12,6 +12,8 @@ pub const FLIGHTS: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
     is_taken: bool,
+    /// The place of the request in the order in which they began.
+    number: u64,
     epoch: u32,
     len: u64,
     /// How many bytes of it were begun, and how many pieces of these have not ended.
@@ -56,17 +58,20 @@ impl Flights {
         for other in self.0.iter_mut().filter(|other| other.is_taken && other.epoch != epoch) {
             other.has_failed = true;
         }
-        self.0[flight] = Flight { is_taken: true, epoch, len, ..Flight::default() };
+        let number = self.0.iter().map(|other| other.number).max().unwrap_or(0) + 1;
+        self.0[flight] = Flight { is_taken: true, number, epoch, len, ..Flight::default() };
     }
 
-    /// The next piece that may begin, of at most `most` bytes.
+    /// The next piece that may begin, of at most `most` bytes: of the request that began first, so that none waits for those
+    /// that come after it.
     pub fn next_piece(&self, most: u64) -> Option<Piece> {
         let waits = |flight: &Flight| {
             self.0.iter().any(|other| other.is_taken && other.epoch != flight.epoch)
         };
-        let flight = self.0.iter().position(|flight| flight.is_to_go_on() && !waits(flight))?;
-        let Flight { begun, len, .. } = self.0[flight];
-        Some(Piece { flight, offset: begun, len: (len - begun).min(most) })
+        let may_go_on = |(_, flight): &(usize, &Flight)| flight.is_to_go_on() && !waits(flight);
+        let all = self.0.iter().enumerate().filter(may_go_on);
+        let (flight, Flight { begun, len, .. }) = all.min_by_key(|(_, flight)| flight.number)?;
+        Some(Piece { flight, offset: *begun, len: (len - begun).min(most) })
     }
 
     /// A piece, which was the next, has begun.
@@ -105,6 +110,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn no_request_waits_for_those_that_began_after_it() {
+        // Requests of eight pieces, eight pieces under way at a time, which end in their order; always more to do.
+        let mut flights = Flights::default();
+        let mut under_way = std::collections::VecDeque::new();
+        let (mut began, mut order) = (0, [0_usize; FLIGHTS]);
+        for _ in 0..10_000 {
+            while let Some(place) = flights.vacancy() {
+                flights.begin(place, 8, 0);
+                began += 1;
+                order[place] = began;
+            }
+            while under_way.len() < 8
+                && let Some(piece) = flights.next_piece(1)
+            {
+                flights.has_begun(piece);
+                under_way.push_back(piece.flight);
+            }
+            flights.has_ended(under_way.pop_front().unwrap(), true);
+            if let Some((place, _)) = flights.next_over() {
+                let oldest = (0..FLIGHTS).filter(|&other| other != place).map(|other| order[other]);
+                assert!(oldest.min().unwrap() + FLIGHTS > order[place], "one waits for ever");
+            }
+        }
+    }
 
     #[derive(Clone, Debug)]
     enum Step {

@@ -97,6 +97,11 @@ impl Needs {
         self.pages + self.run + self.disk
     }
 
+    /// What is guaranteed for so many bytes of heap.
+    pub const fn of_pieces(bytes: usize) -> usize {
+        HEAP_PIECES as usize * bytes
+    }
+
     /// Bytes of heap that a VM needs before it runs, and after.
     pub fn created(plan: &Plan) -> u64 {
         let words = plan.name.len() + plan.arguments.len();

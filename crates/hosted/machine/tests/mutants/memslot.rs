@@ -16,8 +16,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page is written before it is marked",
         edits: &[(
             DIRTY,
-            "word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);",
-            "word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Relaxed);",
+            "self.all[index].fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);",
+            "self.all[index].fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Relaxed);",
         )],
         killer: WRITTEN_AGAIN,
     },
@@ -25,10 +25,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "also where it is marked already",
         edits: &[(
             DIRTY,
-            "            word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);",
-            "            if word.load(Ordering::Relaxed) >> (page % u64::from(u64::BITS)) & 1 == 0 {
-                word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
-            }",
+            "        self.all[index].fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);",
+            "        if self.all[index].load(Ordering::Relaxed) >> (page % u64::from(u64::BITS)) & 1 == 0 {
+            self.all[index].fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
+        }",
         )],
         killer: WRITTEN_AGAIN,
     },

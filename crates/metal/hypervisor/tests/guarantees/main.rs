@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use heap::Heap;
-use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
+use mayfly_hypervisor::account::{Account, Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::frames::FrameInfo;
 use mayfly_hypervisor::shortage::{Asker, Next};
@@ -628,4 +628,32 @@ fn stacks_are_given_though_no_two_free_frames_were_side_by_side() {
         assert!(machine.activate(next));
         assert!((0..2 * 32).all(|_| machine.allocate(next, 3).is_some()));
     });
+}
+
+#[test]
+fn what_a_frozen_vm_keeps_is_guaranteed_and_it_is_never_chosen_for_others() {
+    let mut shares = [ShareInfo::ABSENT; 4];
+    let mut account = Account::new(&mut shares);
+    account.add(100);
+    let [frozen, borrows] = [(); 2].map(|()| account.admit(0).unwrap());
+    assert!(account.activate(frozen) && account.activate(borrows));
+    account.take(frozen, 60);
+    account.take(borrows, 40);
+    assert_eq!(account.choose(borrows, 1), Some(frozen), "it is the furthest above");
+    assert!(account.keep(frozen));
+    assert_eq!((account.above(frozen), account.left()), (0, 40));
+    assert_eq!(account.choose(borrows, 1), Some(borrows));
+    account.give_back(borrows, 40);
+    account.leave(borrows);
+
+    // What others are guaranteed cannot be kept, and nothing has changed then.
+    let mut shares = [ShareInfo::ABSENT; 4];
+    let mut account = Account::new(&mut shares);
+    account.add(100);
+    let frozen = account.admit(0).unwrap();
+    assert!(account.activate(frozen));
+    account.take(frozen, 60);
+    let other = account.admit(50).unwrap();
+    assert!(!account.activate(other) && !account.keep(frozen) && !account.keep(other));
+    assert_eq!((account.above(frozen), account.left()), (60, 50));
 }

@@ -195,6 +195,12 @@ impl Mmio<Remote> {
         Ok(Taken::Answered)
     }
 
+    /// Whether a request that was taken is still to be carried out: its driver has not begun anew since. Asked where its
+    /// bytes are copied, with the device in hand meanwhile, so that the driver's memory is left alone once it has.
+    pub fn is_wanted(&self, request: &Request) -> bool {
+        request.epoch == self.epoch() && self.is_live(QUEUE)
+    }
+
     /// Answers a request that was [taken](Mmio::take_request), once; the driver may be told. Nothing happens if the driver
     /// has begun anew since.
     pub fn answer(

@@ -116,9 +116,9 @@ impl Partition {
         let piece = slot.waiter.as_ref().filter(|piece| piece.run == self.run);
         if let Some((flight, offset)) = piece.map(|piece| (piece.flight, piece.offset)) {
             let is_well = match (slot.result(), requests.all.get(flight)) {
-                (Ok(bytes), Some((request, Work::Read(..)))) => {
-                    request.put(offset, bytes, ram).is_ok()
-                }
+                (Ok(bytes), Some((request, Work::Read(..)))) => self.virtio.with(|device| {
+                    device.is_wanted(request) && request.put(offset, bytes, ram).is_ok()
+                }),
                 (result, _) => result.is_ok(),
             };
             requests.flights.has_ended(flight, is_well);
@@ -162,7 +162,11 @@ impl Partition {
         let operation = match *work {
             Work::Read(start, _) => Operation::Read(start + offset, len as usize),
             Work::Write(start, _) => {
-                if request.get(offset, slot.data(len as usize), ram).is_err() {
+                let data = slot.data(len as usize);
+                let is_there = self.virtio.with(|device| {
+                    device.is_wanted(request) && request.get(offset, data, ram).is_ok()
+                });
+                if !is_there {
                     requests.flights.fail(flight);
                     return self.tenant.give_back(slot);
                 }

@@ -53,6 +53,7 @@ impl Uart {
         let was = core::mem::replace(&mut *self.device.lock(), device);
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);
+        self.drive();
         was
     }
 

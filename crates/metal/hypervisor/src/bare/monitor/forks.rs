@@ -42,19 +42,17 @@ impl Monitor {
         if machine.template().is_some() {
             return say!("mayfly: {name} is frozen already");
         }
-        if !machine.is_running() {
-            return say!("mayfly: {name} is not running");
-        }
-        if let Some(why) = machine.plan.has_no_forks() {
-            return say!("mayfly: {name} cannot be frozen: {why}");
-        }
-        if !machine.can_freeze() {
-            return say!("mayfly: {name} cannot be frozen: it is a fork of a fork, eight times");
-        }
-        machine.end(End::Frozen);
-        self.wait(machine);
-        if machine.template().is_none() {
-            say!("mayfly: {name} was not frozen: it has ended before");
+        let unable = machine.plan.has_no_forks().map_or(Ok(()), Err);
+        match unable.and_then(|()| machine.end_frozen()) {
+            Err(why) => say!("mayfly: {name} cannot be frozen: {why}"),
+            Ok(run) => {
+                // Its guest may turn itself off, or restart, before that.
+                let is_other = || run.ending() != Some(End::Frozen);
+                self.pass_on_until(u64::MAX, |_| !machine.is_running() || is_other());
+                if machine.template().is_none() {
+                    say!("mayfly: {name} was not frozen: its guest has ended its run before");
+                }
+            }
         }
     }
 

@@ -60,6 +60,13 @@ pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
     let mut restarts = 0_u64;
     loop {
         match host.run(machine) {
+            Ok(End::Reset) if machine.is_fork() => {
+                // Its kernel was never loaded: another run would begin as the frozen VM was, with the disk of this one.
+                say!(
+                    "mayfly: {name} restarts, and ends: vm reset has a fork go on as its frozen VM was"
+                );
+                break;
+            }
             Ok(End::Reset) => {
                 machine.settle();
                 restarts += 1;

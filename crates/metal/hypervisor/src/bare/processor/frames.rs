@@ -40,6 +40,11 @@ pub(crate) fn activate(share: ShareId) -> bool {
     FRAMES.lock().as_mut().is_some_and(|machine| machine.activate(share))
 }
 
+/// As [`Chunks::keep`].
+pub(crate) fn keep(share: ShareId) -> bool {
+    FRAMES.lock().as_mut().is_some_and(|machine| machine.keep(share))
+}
+
 /// As [`Chunks::leave`].
 pub(crate) fn leave(share: ShareId) {
     if let Some(machine) = FRAMES.lock().as_mut() {

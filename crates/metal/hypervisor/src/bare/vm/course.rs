@@ -44,9 +44,14 @@ impl<F: TableFormat> Hears for Hearing<F> {
         };
         let announced = self.0.invalidate_start(page, PAGE_SIZE, takes_nothing);
         copy();
+        let closed = PageChange { protection: Protection::ReadOnly, ..*change };
         // SAFETY: as the caller promises.
-        unsafe { self.0.change_pte(&announced, page, change) };
+        unsafe { self.0.change_pte(&announced, page, &closed) };
+        // Now no vCPU has the old frame, and none has written to the new one.
         found();
+        let opened = PageChange { old: change.new, ..*change };
+        // SAFETY: as the caller promises.
+        unsafe { self.0.change_pte(&announced, page, &opened) };
     }
 }
 
@@ -78,8 +83,12 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
         })?;
         let start = |(number, vcpu): (usize, &Stopped)| vcpu.start.map(|start| (number, start));
         let first = vcpus.iter().enumerate().filter_map(start).collect();
-        let vcpus = vcpus.into_iter().map(|vcpu| Some(Box::new(vcpu))).collect();
-        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
+        let mut boxed = Vec::new();
+        for vcpu in vcpus {
+            boxed.push(Some(Box::new(vcpu)));
+            threads::preemption_point();
+        }
+        return Ok(Begun { run: Arc::new(run), memory, first, vcpus: boxed, console });
     }
     let (entry, context) = load(machine, &memory)?;
     let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
@@ -94,16 +103,20 @@ fn keep(
     run: &Run,
     memory: Arc<GuestMemory>,
     console: &SerialPort,
+    virtual_count: u64,
 ) -> Result<Template, NotKept> {
     let stopped = core::mem::take(&mut *run.stopped.lock());
     let mut vcpus = Vec::new();
     vcpus.try_reserve_exact(stopped.len()).map_err(|_| NotKept::OutOfMemory)?;
-    for vcpu in stopped {
-        vcpus.push(vcpu.ok_or(NotKept::NotStopped)?);
+    for (number, vcpu) in stopped.into_iter().enumerate() {
+        let vcpu = vcpu.ok_or(NotKept::NotStopped)?;
+        let start = if vcpu.is_on { None } else { run.start_of(number) };
+        vcpus.push(Stopped { start, ..vcpu });
+        threads::preemption_point();
     }
-    let state = save(&machine.plan, &run.chipset, &run.devices, console, &vcpus)?;
+    let state = save(&machine.plan, &run.chipset, &run.devices, console, &vcpus, virtual_count)?;
     let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
-    Ok(Template { memory, disk: machine.disk_memory(), state, caches })
+    Template::try_new(memory, machine.disk_memory(), state, caches).ok_or(NotKept::OutOfMemory)
 }
 
 impl<F: TableFormat> Host<F> {
@@ -201,6 +214,7 @@ impl<F: TableFormat> Host<F> {
             }
             self.world.wait(&run.alive, alive);
         }
+        let virtual_count = run.chipset.virtual_count();
         memory.heard_by(None);
         let end = run.ending().unwrap_or(End::Failed);
         if end == End::Frozen {
@@ -215,10 +229,15 @@ impl<F: TableFormat> Host<F> {
         threads::preemption_point();
         ended.wait_reclaimed();
         if end == End::Frozen {
-            machine.freeze(keep(machine, &run, memory, &console).map_err(|why| match why {
-                NotKept::OutOfMemory => "there is no memory for what it was",
-                NotKept::NotStopped => "a part of it is not at rest",
-            })?);
+            if !memory.world().share().is_none_or(|share| share.keep()) {
+                return Err("what it has is guaranteed to others, and it cannot be kept");
+            }
+            machine.freeze(keep(machine, &run, memory, &console, virtual_count).map_err(
+                |why| match why {
+                    NotKept::OutOfMemory => "there is no memory for what it was",
+                    NotKept::NotStopped => "a part of it is not at rest",
+                },
+            )?);
         }
         Ok(end)
     }

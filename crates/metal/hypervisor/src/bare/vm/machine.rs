@@ -148,12 +148,24 @@ impl Machine {
         self.template.lock().clone()
     }
 
-    /// Whether others can begin as it is: it does not itself begin as a fork of a fork, and so on.
-    pub(crate) fn can_freeze(&self) -> bool {
-        match &*self.present.lock() {
-            Present::Running(_, memory) => memory.can_be_image(),
-            _ => true,
-        }
+    /// Ends its run so that it is frozen. Returns the run.
+    ///
+    /// # Errors
+    ///
+    /// Why not: it has no run that could be, or one that ends already.
+    pub(crate) fn end_frozen(&self) -> Result<Arc<Run>, &'static str> {
+        let run = match &*self.present.lock() {
+            Present::Stopped => return Err("it is not running"),
+            Present::Starting(_) => return Err("it has not begun yet"),
+            Present::Running(_, memory) if !memory.can_be_image() => {
+                return Err("it is a fork of a fork, eight times");
+            }
+            // Under the lock: no other run is begun in between.
+            Present::Running(run, _) if run.mark(End::Frozen) => Arc::clone(run),
+            Present::Running(..) => return Err("it is just ending"),
+        };
+        run.tell();
+        Ok(run)
     }
 
     /// It was frozen, and runs no more.
@@ -233,6 +245,11 @@ impl Machine {
     pub(crate) fn over(&self) {
         let worlds = self.worlds.lock().take();
         drop(worlds);
+        if self.is_fork() {
+            // It begins anew as its frozen VM was, and so does its disk.
+            let disk = self.disk.lock().take();
+            drop(disk);
+        }
         let tenant = self.partition.lock().take();
         drop(tenant);
         *self.present.lock() = Present::Stopped;

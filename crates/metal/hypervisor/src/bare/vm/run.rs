@@ -9,7 +9,7 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Resumed, Stopped, resume};
+use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, resume};
 use super::counts::Counts;
 use super::template::Template;
 use crate::bare::devices::Devices;
@@ -57,7 +57,7 @@ pub(crate) struct Power {
 }
 
 pub(crate) const OFF: u32 = 0;
-pub(crate) const STARTS: u32 = 1;
+pub(super) const STARTS: u32 = 1;
 /// It is off, and the run ends.
 pub(crate) const ENDS: u32 = 2;
 
@@ -192,12 +192,13 @@ impl Run {
     }
 
     /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
-    /// run would come, which the user does not want, and of [`End::Frozen`]. Returns whether it is to be
-    /// [told](Run::tell).
+    /// run would come, which the user does not want. [`End::Frozen`] gives way to all others: a guest that turns itself
+    /// off meanwhile is off. Returns whether it is to be [told](Run::tell).
     pub(crate) fn mark(&self, end: End) -> bool {
         let gives_way = |now| {
-            let is_left = [End::Reset, End::Frozen].map(|end| end as u32).contains(&now);
-            now == 0 || is_left && end == End::Killed
+            now == 0
+                || now == End::Frozen as u32 && end != End::Frozen
+                || now == End::Reset as u32 && end == End::Killed
         };
         let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
             gives_way(now).then_some(end as u32)
@@ -215,6 +216,15 @@ impl Run {
             threads::interrupts::look();
         }
         self.devices.ring();
+    }
+
+    /// Where vCPU `vcpu`, which is off, begins, if it was turned on.
+    pub(super) fn start_of(&self, vcpu: usize) -> Option<Start> {
+        let power = &self.power[vcpu];
+        (power.word.load(Ordering::Acquire) == STARTS).then(|| Start {
+            entry: power.entry.load(Ordering::Relaxed),
+            context: power.context.load(Ordering::Relaxed),
+        })
     }
 
     /// How it ends, once it does.

@@ -7,8 +7,10 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use mayfly_hypervisor::needs::Needs;
 use mayfly_vm::GuestCaches;
 
+use crate::bare::processor::heap;
 use crate::bare::world::memory::GuestMemory;
 
 /// What a VM was when it was frozen.
@@ -21,4 +23,27 @@ pub(crate) struct Template {
     pub(super) state: Vec<u8>,
     /// The caches of its vCPUs, by number.
     pub(super) caches: Vec<GuestCaches>,
+    /// Bytes of heap that are guaranteed with it.
+    heap: usize,
+}
+
+impl Template {
+    /// What is left of a VM, whose run still has its heap guaranteed. `None`, if the heap that this keeps cannot be.
+    pub(super) fn try_new(
+        memory: Arc<GuestMemory>,
+        disk: Option<Arc<GuestMemory>>,
+        state: Vec<u8>,
+        caches: Vec<GuestCaches>,
+    ) -> Option<Self> {
+        let bytes = state.capacity() + size_of_val(&*caches) + memory.heap_bytes();
+        let heap = Needs::of_pieces(bytes);
+        heap::guarantee(heap).ok()?;
+        Some(Self { memory, disk, state, caches, heap })
+    }
+}
+
+impl Drop for Template {
+    fn drop(&mut self) {
+        heap::release(self.heap);
+    }
 }

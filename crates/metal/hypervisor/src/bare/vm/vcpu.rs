@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
-use super::arch::{Processor, Seat, Start, Stop, Stopped, answer, processor, stop};
+use super::arch::{Processor, Seat, Stop, Stopped, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
-use super::run::{End, OFF, Run, STARTS};
+use super::run::{End, OFF, Run};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
@@ -36,7 +36,9 @@ pub(super) fn main<F: TableFormat>(
         match vcpu.start_with_caches(caches) {
             Ok(()) => {
                 run.counts.enters();
-                (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
+                // A run that ended before this vCPU had its place has not kicked it.
+                let goes_on = run.ending().is_some() || serve(run, &mut vcpu, &mut cpu, &seat);
+                (has_run, is_on) = (true, goes_on);
             }
             Err(error) => {
                 say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
@@ -65,7 +67,7 @@ pub(super) fn main<F: TableFormat>(
 
     seat.put();
     if run.ending() == Some(End::Frozen) {
-        let stopped = stop_at(run, number, is_on, &vcpu, &cpu, &seat);
+        let stopped = stop_at(is_on, &vcpu, &cpu, &seat);
         run.stopped.lock()[number] = stopped;
     }
     // SAFETY: nothing is left to be put.
@@ -77,21 +79,14 @@ pub(super) fn main<F: TableFormat>(
 
 /// What a vCPU is that has left its guest for good, and whose registers are put.
 fn stop_at<F: TableFormat>(
-    run: &Run,
-    number: usize,
     is_on: bool,
     vcpu: &Vcpu<Kinds<F>>,
     cpu: &Processor<'_, F>,
     seat: &Seat,
 ) -> Option<Stopped> {
-    let power = &run.power[number];
-    let is_starting = !is_on && power.word.load(Ordering::Acquire) == STARTS;
-    let start = is_starting.then(|| Start {
-        entry: power.entry.load(Ordering::Relaxed),
-        context: power.context.load(Ordering::Relaxed),
-    });
     let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
-    Some(Stopped { is_on, start, interface, registers: cpu.at_rest()?, caches })
+    // Where it starts is looked at when no vCPU turns another one on any more.
+    Some(Stopped { is_on, start: None, interface, registers: cpu.at_rest()?, caches })
 }
 
 /// Saves the registers of a vCPU that are in the processor.

@@ -87,6 +87,11 @@ impl GuestMemory {
         &self.world
     }
 
+    /// Bytes of heap that it has.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
     /// Frames that it has, without the image's.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)

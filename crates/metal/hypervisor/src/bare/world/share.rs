@@ -97,6 +97,12 @@ impl Share {
         is_active
     }
 
+    /// Has it guaranteed exactly what it uses, since its VM runs no more and keeps it: then it is never above that. Returns
+    /// whether that can be guaranteed.
+    pub(crate) fn keep(&self) -> bool {
+        frames::keep(self.id)
+    }
+
     /// Chunks that it uses.
     pub(crate) fn used(&self) -> u64 {
         frames::account(|account| account.used(self.id)).unwrap_or(0)

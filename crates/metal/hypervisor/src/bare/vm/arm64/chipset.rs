@@ -54,6 +54,11 @@ impl Chipset {
         Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)
     }
 
+    /// What the guest's virtual counter shows now.
+    pub(crate) fn virtual_count(&self) -> u64 {
+        timer::ticks().wrapping_sub(self.timer_offset)
+    }
+
     /// A vCPU begins: it may not have been asked for, as the first.
     pub(crate) fn started(&self, vcpu: usize) {
         if !self.psci.is_on(vcpu) {

@@ -79,6 +79,7 @@ pub(crate) fn save(
     devices: &Devices,
     console: &SerialPort,
     vcpus: &[Stopped],
+    virtual_count: u64,
 ) -> Result<Vec<u8>, NotKept> {
     let mut bytes = Vec::new();
     let mut room = BYTES;
@@ -91,7 +92,7 @@ pub(crate) fn save(
             let parts = Parts {
                 shape: shape(plan),
                 processors: &resumed::machine(PA_RANGE),
-                virtual_count: timer::ticks().wrapping_sub(chipset.timer_offset),
+                virtual_count,
                 gic: &chipset.controller,
                 psci: &chipset.psci,
                 uart: console,
@@ -108,6 +109,7 @@ pub(crate) fn save(
         match writer.finish_with_pauses(&mut threads::preemption_point) {
             Ok(length) => {
                 bytes.truncate(length);
+                bytes.shrink_to_fit();
                 return Ok(bytes);
             }
             Err(error) if error.needed > room => room = error.needed,
@@ -180,7 +182,7 @@ pub(crate) fn resume(
     let loaded = loaded.map_err(NotResumed::Bytes)?;
     threads::preemption_point();
     for (number, vcpu) in vcpus.iter_mut().enumerate() {
-        vcpu.is_on = loaded.psci.is_on(number);
+        vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
     }
     let timer_offset = offset(timer::ticks(), loaded.virtual_count);
     let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
