@@ -14,6 +14,15 @@ use mayfly_result_tables::{
 const RESULTS: &str = include_str!("../../../../docs/results.md");
 const README_TEXT: &str = include_str!("../../../../README.md");
 
+/// An experiment whose figures are on its own page, with their command: no table, summary or picture has them.
+const ON_ITS_OWN_PAGE: &str = "dirty-log";
+
+/// The names of the experiments that the page of results has.
+fn shown() -> Vec<&'static str> {
+    let names = experiments().iter().map(|experiment| experiment.name());
+    names.filter(|name| *name != ON_ITS_OWN_PAGE).collect()
+}
+
 /// The tables of the page of results.
 fn results() -> Vec<Table> {
     tables().into_iter().filter(|table| table.document == "docs/results.md").collect()
@@ -41,8 +50,18 @@ fn every_table_of_every_document_has_the_form_in_which_it_is_written() {
 fn each_experiment_is_measured_by_one_command() {
     let names: Vec<&str> =
         commands().into_iter().map(|arguments| arguments.split(' ').next().unwrap()).collect();
-    let known: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
-    assert_eq!(names, known);
+    assert_eq!(names, shown());
+}
+
+#[test]
+fn readme_says_where_the_figures_are_that_the_page_of_results_lacks() {
+    assert_eq!(shown().len() + 1, experiments().len(), "{ON_ITS_OWN_PAGE} is an experiment");
+    assert!(
+        README_TEXT
+            .contains(&format!("[`{0}`](docs/{0}.md) has its figures there", ON_ITS_OWN_PAGE))
+    );
+    let page = fs::read_to_string(root().join(format!("docs/{ON_ITS_OWN_PAGE}.md"))).unwrap();
+    assert!(page.contains(&format!("mayfly run {ON_ITS_OWN_PAGE}")), "the command is missing");
 }
 
 #[test]
@@ -57,9 +76,9 @@ fn the_page_of_results_has_no_other_tables_and_readme_has_one() {
 fn readme_quotes_the_page_of_results() {
     check_summary(README_TEXT, RESULTS).unwrap();
     let quoted = summary(RESULTS).unwrap();
-    assert_eq!(quoted.lines().count(), 2 + experiments().len(), "a line for each experiment");
-    for experiment in experiments() {
-        assert!(quoted.contains(&format!("| [`{0}`](docs/{0}.md) |", experiment.name())));
+    assert_eq!(quoted.lines().count(), 2 + shown().len(), "a line for each experiment");
+    for name in shown() {
+        assert!(quoted.contains(&format!("| [`{name}`](docs/{name}.md) |")));
     }
     let edited = README_TEXT.replacen("this host's KVM | Linux's", "KVM | Linux's", 1);
     assert!(check_summary(&edited, RESULTS).unwrap_err().to_string().contains("in place of"));
@@ -91,7 +110,11 @@ fn whatever_a_table_names_is_a_variant_and_a_metric_or_a_counter() {
 
 #[test]
 fn whatever_the_picture_names_is_a_variant_a_metric_and_a_parameter_and_no_experiment_is_missing() {
-    assert_eq!(PICTURED.len(), experiments().len());
+    let mut pictured = PICTURED.map(|pictured| pictured.experiment);
+    let mut known = shown();
+    pictured.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(pictured.as_slice(), known);
     for pictured in PICTURED {
         let experiment = experiments().iter().find(|e| e.name() == pictured.experiment).unwrap();
         let is_variant = |name| {
