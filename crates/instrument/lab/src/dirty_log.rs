@@ -19,6 +19,7 @@ use mayfly_record::{Backend, Host, ResultRow, units};
 
 use crate::answers::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::idle::has_clock;
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
@@ -224,8 +225,7 @@ fn variants(
 ) -> anyhow::Result<Vec<ResultRow>> {
     let Shape { vcpus, memory, written, seed } = shape;
     let (variants, rounds) = (request.variants, request.params.rounds.unwrap_or(ROUNDS));
-    // Whether each vCPU has a processor, and so have the caller and the worker.
-    let has_clock = request.host.cpus >= vcpus as usize + 2;
+    let has_clock = has_clock(vcpus, request.host.cpus);
     let title = format!("{NAME}, {memory}, {}, {written} %", units::things(vcpus.into(), "vCPU"));
     progress.begin(&title, u64::from(rounds) * variants.len() as u64);
     let mut vms =

@@ -1,4 +1,4 @@
-//! Guests that are more than the host's processors.
+//! Whether guests are more than the host's processors, and what follows.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -17,4 +17,23 @@ pub(crate) fn idle(vcpus: u32) -> Duration {
 /// Processors that this process may run on.
 fn processors() -> u32 {
     available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok()).unwrap_or(1)
+}
+
+/// Whether the time on the clock is what is measured: each vCPU has a processor, and so have the caller and the worker.
+/// With one less it is the scheduler's as well.
+pub(crate) fn has_clock(vcpus: u32, cpus: usize) -> bool {
+    cpus >= vcpus as usize + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_counts_where_there_is_a_processor_for_each_thread() {
+        for (vcpus, cpus, counts) in [(4, 6, true), (4, 5, false), (1, 2, false), (128, 130, true)]
+        {
+            assert_eq!(has_clock(vcpus, cpus), counts, "{vcpus} vCPUs on {cpus} CPUs");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use mayfly_record::{Backend, Host, ResultRow, units};
 
 use crate::answers::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::idle::has_clock;
 use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
@@ -160,7 +161,7 @@ of 2 MiB that is deleted: sparse_delete. Roots cannot be seen from outside."
         for vcpus in params.vcpus_or(&VCPUS) {
             for zap in params.zaps_or_all() {
                 for memory in params.memory_or(&[MEMORY]) {
-                    let has_clock = metrics::has_clock(vcpus, request.host.cpus);
+                    let has_clock = has_clock(vcpus, request.host.cpus);
                     let shape = Shape { vcpus, deletions: DELETIONS, has_clock, memory };
                     rows.extend(variants(request, zap, shape, rounds, progress)?);
                 }

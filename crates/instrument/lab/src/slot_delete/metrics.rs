@@ -74,12 +74,6 @@ pub(super) static METRICS: [Metric; 21] = [
     },
 ];
 
-/// Whether the time on the clock is what is measured: each vCPU has a processor, and so have whoever deletes the slot and
-/// the worker. With one less it is the scheduler's as well.
-pub(super) fn has_clock(vcpus: u32, cpus: usize) -> bool {
-    cpus >= vcpus as usize + 2
-}
-
 /// Takes away how long calls took on the clock, which is the scheduler's; and says of what else is measured on it that
 /// it is not to be set in relation.
 pub(super) fn without_clock(mut row: ResultRow) -> ResultRow {
@@ -100,14 +94,6 @@ mod tests {
     use mayfly_record::{Backend, Samples, Unit};
 
     use super::*;
-
-    #[test]
-    fn the_clock_counts_where_there_is_a_processor_for_each_thread() {
-        for (vcpus, cpus, counts) in [(4, 6, true), (4, 5, false), (1, 2, false), (128, 130, true)]
-        {
-            assert_eq!(has_clock(vcpus, cpus), counts, "{vcpus} vCPUs on {cpus} CPUs");
-        }
-    }
 
     #[test]
     fn where_it_does_not_calls_have_the_time_of_their_processor_alone() {

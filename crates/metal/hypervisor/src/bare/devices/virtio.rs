@@ -113,14 +113,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
-        Self {
-            world: Arc::clone(world),
-            device: Lock::new(Late::new(from, make)),
-            line: Arc::clone(line),
-            interrupt,
-            is_notified: AtomicBool::new(false),
-            bell: Arc::clone(bell),
-        }
+        Self::of(world, Late::new(from, make), line, interrupt, false, bell)
     }
 
     /// The same of a device that is there, and whose driver may have notified it.
@@ -132,12 +125,23 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
+        Self::of(world, Late::made_already(device, make), line, interrupt, true, bell)
+    }
+
+    fn of(
+        world: &Arc<World>,
+        device: Late<Mmio<D>, S>,
+        line: &Arc<Controller>,
+        interrupt: u32,
+        is_notified: bool,
+        bell: &Arc<Bell>,
+    ) -> Self {
         Self {
             world: Arc::clone(world),
-            device: Lock::new(Late::made_already(device, make)),
+            device: Lock::new(device),
             line: Arc::clone(line),
             interrupt,
-            is_notified: AtomicBool::new(true),
+            is_notified: AtomicBool::new(is_notified),
             bell: Arc::clone(bell),
         }
     }
