@@ -56,10 +56,9 @@ fn each_experiment_is_measured_by_one_command() {
 #[test]
 fn readme_says_where_the_figures_are_that_the_page_of_results_lacks() {
     assert_eq!(shown().len() + 1, experiments().len(), "{ON_ITS_OWN_PAGE} is an experiment");
-    assert!(
-        README_TEXT
-            .contains(&format!("[`{0}`](docs/{0}.md) has its figures there", ON_ITS_OWN_PAGE))
-    );
+    assert!(README_TEXT.contains(&format!(
+        "[`{ON_ITS_OWN_PAGE}`](docs/{ON_ITS_OWN_PAGE}.md) has its figures there"
+    )));
     let page = fs::read_to_string(root().join(format!("docs/{ON_ITS_OWN_PAGE}.md"))).unwrap();
     assert!(page.contains(&format!("mayfly run {ON_ITS_OWN_PAGE}")), "the command is missing");
 }
