@@ -8,9 +8,10 @@
 //! be, or the other way round; a call that never returns; a frame that is never freed.
 //!
 //! A soak goes through the formats, and both ways to zap a slot, a round each, on a machine of its own. A round ends
-//! when enough of everything has happened. `MAYFLY_SOAK=600` has rounds follow for so many seconds; `MAYFLY_SEED=...`
-//! makes the choices of an earlier run (the threads' timing is never the same). `MAYFLY_SOAK_EVENTS=...` has what
-//! hardware sees checked for so many events of each round, from its beginning on; otherwise for all.
+//! when enough of everything has happened, or a quarter of that with `MAYFLY_SOAK_SHARE=4`. `MAYFLY_SOAK=600` has rounds
+//! follow for so many seconds; `MAYFLY_SEED=...` makes the choices of an earlier run (the threads' timing is never the
+//! same). `MAYFLY_SOAK_EVENTS=...` has what hardware sees checked for so many events of each round, from its beginning on;
+//! otherwise for all.
 
 mod book;
 mod crew;

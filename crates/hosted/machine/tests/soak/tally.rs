@@ -1,6 +1,7 @@
 //! What has happened, and whether that is enough.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a soak counts, and how much of it there has to be in a round.
@@ -50,6 +51,14 @@ counted! {
     VmLived: SOME,
 }
 
+/// By what the quotas are divided: `MAYFLY_SOAK_SHARE=4` has a quarter of them be enough.
+static SHARE: LazyLock<u64> = LazyLock::new(|| {
+    std::env::var("MAYFLY_SOAK_SHARE").map_or(1, |share| match share.parse() {
+        Ok(share @ 1..=SOME) => share,
+        _ => panic!("MAYFLY_SOAK_SHARE is a number from 1 to {SOME}"),
+    })
+});
+
 /// Counts, each with a quota.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -71,8 +80,9 @@ impl Tally {
 
     /// Whether every quota is met, `times` times.
     pub(crate) fn is_met(&self, times: u64) -> bool {
+        let share = *SHARE;
         let met = |((_, quota), count): (&(What, u64), &AtomicU64)| {
-            count.load(Ordering::Relaxed) >= quota * times
+            count.load(Ordering::Relaxed) >= quota.div_ceil(share) * times
         };
         QUOTAS.iter().zip(&self.counts).all(met)
     }
