@@ -1,7 +1,10 @@
-//! Pages about a command, held to the command: its options are those of the synopsis, and what pages and examples name is
-//! there.
+//! Documentation, held to the command: a page's synopsis has the options of its command, and what pages and examples name
+//! is there.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+
+use mayfly_structure::docs::{self, Help};
 
 #[path = "common/records.rs"]
 mod common;
@@ -13,7 +16,6 @@ const PAGES: [(&str, &str); 3] = [
     ("watch", include_str!("../../../../docs/watch.md")),
     ("doctor", include_str!("../../../../docs/doctor.md")),
 ];
-const OTHERS: [&str; 5] = ["run", "report", "compare", "list", "check-trace"];
 
 /// A command's options as its help lists them, but for `--help` itself.
 fn options(command: &str) -> BTreeSet<String> {
@@ -42,23 +44,12 @@ fn a_page_s_synopsis_has_the_options_of_the_help_and_no_others() {
 }
 
 #[test]
-fn what_a_page_says_of_options_is_said_of_some_that_there_are() {
-    let mut all: BTreeSet<String> = OTHERS.into_iter().flat_map(options).collect();
-    all.extend(PAGES.into_iter().flat_map(|(command, _)| options(command)));
-    all.insert("--help".to_owned());
-    for (command, page) in PAGES {
-        // Between two backticks is what somebody may type; what is for other programs begins with their names.
-        let code = page.split('`').skip(1).step_by(2);
-        let ours = code.filter(|code| code.starts_with("mayfly ") || code.starts_with("--"));
-        let typed = page.lines().map(str::trim_start);
-        let typed = typed.filter_map(|line| line.strip_prefix("$ ").or(line.strip_prefix("# ")));
-        let typed = typed.filter(|line| line.starts_with("mayfly "));
-        let typed = typed.map(|line| line.split(" -- ").next().unwrap_or(line));
-        for text in ours.chain(typed) {
-            let unknown: Vec<String> = named(text).difference(&all).cloned().collect();
-            assert!(unknown.is_empty(), "{command}: {text}: {unknown:?}");
-        }
-    }
+fn what_the_documentation_names_is_there() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    let help = Help::of(Path::new(env!("CARGO_BIN_EXE_mayfly"))).unwrap();
+    let findings = docs::check(root, &help).unwrap();
+    let faults: Vec<String> = findings.faults.iter().map(ToString::to_string).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Which files import which, and which circles are faults.
 
 mod common;
+mod here;
 
-use common::{here, repository};
+use common::repository;
+use here::here;
 use mayfly_structure::graph::{self, Graph};
 
 /// Of the repository's one package, `crates/core/one`, with these files in its `src`.

@@ -1,10 +1,12 @@
 //! Which crates import which, and what the rules say of it.
 
 mod common;
+mod here;
 
 use std::path::Path;
 
-use common::{here, repository, write};
+use common::{repository, write};
+use here::here;
 use mayfly_structure::imports;
 use tempfile::TempDir;
 

@@ -1,17 +1,16 @@
 //! What unsafe code promises the core is listed in one place: each `unsafe` function and trait of its public API, and
 //! none that there is not.
 
+mod here;
+
 use std::fs::read_to_string;
 use std::path::Path;
+
+use here::here;
 
 /// The page, and how the list in it begins.
 const PAGE: &str = "docs/memory-safety.md";
 const LIST: &str = "| promised by unsafe code | what |";
-
-/// This repository.
-fn here() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
-}
 
 /// Crates that list their public API.
 const CRATES: usize = 9;

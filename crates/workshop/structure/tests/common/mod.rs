@@ -5,11 +5,6 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// This repository.
-pub(crate) fn here() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
-}
-
 /// A repository with these files, each given by its path and its text.
 pub(crate) fn repository(files: &[(&str, &str)]) -> TempDir {
     let root = TempDir::new().unwrap();
