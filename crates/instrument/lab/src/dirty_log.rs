@@ -24,6 +24,7 @@ use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::turns::{SEED, seed, turns};
+use crate::vms::Vms;
 
 use metrics::METRICS;
 use names::{INITIALLY_SET, MANUAL_PROTECT, NAME, RING, WRITE_LOCKED, WRITE_PROTECT};
@@ -187,36 +188,6 @@ cannot be seen from outside; a vCPU's longest pass over its pages can."
     }
 }
 
-/// The VMs of one variant, and what came of them.
-enum Vms {
-    Machine(Vec<rounds::Measured>),
-    Kvm(Vec<rounds::Measured>),
-    /// None, and why.
-    Skipped(String),
-}
-
-impl Vms {
-    fn of(variant: &Variant, shape: Shape) -> anyhow::Result<Self> {
-        Ok(match variant.backend {
-            Backend::Machine => Self::Machine(Vec::new()),
-            Backend::Kvm => {
-                kvm::why_not(variant.name, shape)?.map_or(Self::Kvm(Vec::new()), Self::Skipped)
-            }
-            Backend::Metal => Self::Skipped("it does not run there".to_owned()),
-        })
-    }
-
-    /// One more.
-    fn run(&mut self, variant: &str, shape: Shape, has_clock: bool) -> anyhow::Result<()> {
-        match self {
-            Self::Machine(vms) => vms.push(machine::run(variant, shape, has_clock)?),
-            Self::Kvm(vms) => vms.push(kvm::run(variant, shape)?),
-            Self::Skipped(_) => {}
-        }
-        Ok(())
-    }
-}
-
 /// The rows of one set of parameters. In each round each variant has a VM.
 fn variants(
     request: &Request<'_>,
@@ -228,11 +199,13 @@ fn variants(
     let has_clock = has_clock(vcpus, request.host.cpus);
     let title = format!("{NAME}, {memory}, {}, {written} %", units::things(vcpus.into(), "vCPU"));
     progress.begin(&title, u64::from(rounds) * variants.len() as u64);
-    let mut vms =
-        variants.iter().map(|one| Vms::of(one, shape)).collect::<anyhow::Result<Vec<_>>>()?;
+    let vms = variants.iter().map(|one| Vms::on(one.backend, || kvm::why_not(one.name, shape)));
+    let mut vms = vms.collect::<anyhow::Result<Vec<_>>>()?;
     for index in turns(rounds, variants.len(), seed) {
         let name = variants[index].name;
-        vms[index].run(name, shape, has_clock).with_context(|| format!("{name}: {title}"))?;
+        vms[index]
+            .run(|| machine::run(name, shape, has_clock), || kvm::run(name, shape))
+            .with_context(|| format!("{name}: {title}"))?;
         progress.step();
     }
     progress.finish();

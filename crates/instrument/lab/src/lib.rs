@@ -58,6 +58,7 @@ mod start;
 mod teardown;
 mod turns;
 mod undo;
+mod vms;
 mod work;
 
 pub use answers::Answer;

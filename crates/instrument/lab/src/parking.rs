@@ -2,6 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::patience::{LOOK, Look, until};
+
 /// Where a vCPU waits that is to stay out.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
@@ -54,6 +56,18 @@ impl Parking {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits until all of these are parked, which were asked to. Each look begins with `first`.
+pub(crate) fn until_parked<'a, I: Iterator<Item = &'a Parking>>(
+    all: impl Fn() -> I,
+    mut first: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    until(LOOK, "all vCPUs are parked that are to be", || {
+        first()?;
+        let left = all().filter(|parking| !parking.is_parked()).count();
+        Ok(if left == 0 { Look::Break(()) } else { Look::Continue(left as u64) })
+    })
 }
 
 #[cfg(test)]

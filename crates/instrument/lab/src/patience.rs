@@ -11,6 +11,9 @@ use anyhow::{anyhow, ensure};
 /// How long a wait lasts without any progress, before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a wait for something that takes microseconds looks.
+pub(crate) const LOOK: Duration = Duration::from_micros(50);
+
 /// The most that the time between two looks counts. A longer time means that the waiting thread was kept from its
 /// processor, and the threads that it waits for may have been, too: the host is busy, or the process was stopped.
 const GAP: Duration = Duration::from_millis(1);
@@ -82,6 +85,12 @@ pub(crate) fn two_more<T>(all: &[Arc<T>], count: impl Fn(&T) -> u64) -> impl Fn(
         let more: u64 = all.iter().zip(&before).map(more).sum();
         if more == 2 * all.len() as u64 { Look::Break(()) } else { Look::Continue(more) }
     }
+}
+
+/// Waits until each of `all` has done, from its beginning to its end, one of what `count` counts.
+pub(crate) fn all_run<T>(all: &[Arc<T>], count: impl Fn(&T) -> u64) -> anyhow::Result<()> {
+    let all_have = two_more(all, count);
+    until(LOOK, "all vCPUs have run", || Ok(all_have()))
 }
 
 #[cfg(test)]

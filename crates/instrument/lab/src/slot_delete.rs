@@ -25,6 +25,7 @@ use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
 use crate::turns::{SEED, seed, turns};
+use crate::vms::Vms;
 
 use metrics::METRICS;
 use names::{NAME, READ_LOCKED, WRITE_LOCKED};
@@ -171,34 +172,6 @@ of 2 MiB that is deleted: sparse_delete. Roots cannot be seen from outside."
     }
 }
 
-/// The VMs of one variant, and what came of them.
-enum Vms {
-    Machine(Vec<rounds::Measured>),
-    Kvm(Vec<kvm::Measured>),
-    /// None, and why.
-    Skipped(String),
-}
-
-impl Vms {
-    fn of(variant: &Variant, zap: Zap, shape: Shape) -> anyhow::Result<Self> {
-        Ok(match variant.backend {
-            Backend::Machine => Self::Machine(Vec::new()),
-            Backend::Kvm => kvm::why_not(zap, shape)?.map_or(Self::Kvm(Vec::new()), Self::Skipped),
-            Backend::Metal => Self::Skipped("it does not run there".to_owned()),
-        })
-    }
-
-    /// One more.
-    fn run(&mut self, variant: &str, zap: Zap, shape: Shape) -> anyhow::Result<()> {
-        match self {
-            Self::Machine(vms) => vms.push(machine::run(variant, zap, shape)?),
-            Self::Kvm(vms) => vms.push(kvm::run(zap, shape)?),
-            Self::Skipped(_) => {}
-        }
-        Ok(())
-    }
-}
-
 /// The rows of one set of parameters. In each round each variant has a VM.
 fn variants(
     request: &Request<'_>,
@@ -210,11 +183,13 @@ fn variants(
     let (variants, vcpus) = (request.variants, shape.vcpus);
     let title = format!("{NAME}, {}, {zap}", units::things(vcpus.into(), "vCPU"));
     progress.begin(&title, u64::from(rounds) * variants.len() as u64);
-    let mut vms =
-        variants.iter().map(|one| Vms::of(one, zap, shape)).collect::<anyhow::Result<Vec<_>>>()?;
+    let vms = variants.iter().map(|one| Vms::on(one.backend, || kvm::why_not(zap, shape)));
+    let mut vms = vms.collect::<anyhow::Result<Vec<_>>>()?;
     for index in turns(rounds, variants.len(), seed(request)) {
         let name = variants[index].name;
-        vms[index].run(name, zap, shape).with_context(|| format!("{name}: {title}"))?;
+        vms[index]
+            .run(|| machine::run(name, zap, shape), || kvm::run(zap, shape))
+            .with_context(|| format!("{name}: {title}"))?;
         progress.step();
     }
     progress.finish();

@@ -35,7 +35,7 @@ pub use limits::Limits;
 pub use metrics::{Metrics, Sample};
 pub use read::{Document, ReadError};
 pub use row::{BASELINE, Check, Finding, MACHINE, ResultRow, State};
-pub use samples::{Samples, nanoseconds};
+pub use samples::{Samples, nanoseconds, nearest_rank};
 pub use sink::{Sink, WriteError};
 pub use summary::Summary;
 pub use unit::Unit;

@@ -16,6 +16,13 @@ pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The nearest-rank percentile, in thousandths, of values that are sorted: the smallest value that at least that share of the
+/// values does not exceed. It is always one of the values, never one between two. Nothing has none.
+pub fn nearest_rank(sorted: &[u64], thousandths: usize) -> Option<u64> {
+    let rank = (sorted.len() * thousandths).div_ceil(1000).max(1);
+    sorted.get(rank - 1).copied()
+}
+
 /// Durations of one operation, in nanoseconds, in the order they were measured; or numbers of something.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -102,27 +109,27 @@ impl Samples {
     /// The order statistics, or nothing if nothing was measured. A percentile that is not carried by so many samples is
     /// left out: p90 by fewer than 30, p99 by fewer than 300.
     ///
-    /// A percentile is the nearest-rank one, the smallest sample that at least that share of the samples
-    /// does not exceed: always a value that was measured, never one between two.
+    /// A percentile is that of [`nearest_rank`].
     pub fn summary(&self) -> Option<Summary> {
         let mut sorted = self.values.clone();
         sorted.sort_unstable();
         let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
-        let carried = |percent, least| (sorted.len() >= least).then(|| rank(percent));
+        let carried = |thousandths, least| {
+            (sorted.len() >= least).then(|| nearest_rank(&sorted, thousandths)).flatten()
+        };
         let rounds = self.rounds();
         let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
         Some(Summary {
             unit: self.unit.clone(),
             count: sorted.len() as u64,
             min,
-            p50: rank(50),
+            p50: nearest_rank(&sorted, 500)?,
             p50_interval: bootstrap::interval(&rounds),
             rounds: rounds.len() as u64,
             halves: halves(&rounds, |round, _| round % 2 == 0),
             drift: halves(&rounds, |round, count| round < count / 2),
-            p90: carried(90, 30),
-            p99: carried(99, 300),
+            p90: carried(900, 30),
+            p99: carried(990, 300),
             max,
             mean: sum as f64 / sorted.len() as f64,
         })
@@ -139,7 +146,7 @@ fn halves(rounds: &[&[u64]], is_first: impl Fn(usize, usize) -> bool) -> Option<
         let of_half = (0..).zip(rounds).filter(|(at, _)| is_first(*at, rounds.len()) == first);
         let mut samples: Vec<u64> = of_half.flat_map(|(_, round)| round.iter().copied()).collect();
         samples.sort_unstable();
-        samples.get((samples.len().div_ceil(2)).checked_sub(1)?).copied()
+        nearest_rank(&samples, 500)
     };
     let (one, other) = (median(true)?, median(false)?);
     let is_enough = rounds.len() >= ENOUGH_FOR_HALVES && one.min(other) > 0;
@@ -160,10 +167,11 @@ mod tests {
         samples
     }
 
-    /// The definition, by counting: the smallest sample not below `percent` of all.
-    fn naive(values: &[u64], percent: usize) -> u64 {
+    /// The definition, by counting: the smallest sample not below so many thousandths of all.
+    fn naive(values: &[u64], thousandths: usize) -> u64 {
         let enough = |&limit: &u64| {
-            values.iter().filter(|&&value| value <= limit).count() * 100 >= percent * values.len()
+            values.iter().filter(|&&value| value <= limit).count() * 1000
+                >= thousandths * values.len()
         };
         values.iter().copied().filter(enough).min().unwrap()
     }
@@ -173,12 +181,17 @@ mod tests {
         fn percentiles_are_those_of_the_definition(
             values in prop::collection::vec(prop_oneof![0..50_u64, any::<u64>()], 1..600),
         ) {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            for thousandths in [1, 10, 501, 999, 1000] {
+                prop_assert_eq!(nearest_rank(&sorted, thousandths), Some(naive(&values, thousandths)));
+            }
             let summary = samples(&values).summary().unwrap();
             prop_assert_eq!(summary.count, values.len() as u64);
             prop_assert_eq!(summary.min, *values.iter().min().unwrap());
-            prop_assert_eq!(summary.p50, naive(&values, 50));
-            prop_assert_eq!(summary.p90, (values.len() >= 30).then(|| naive(&values, 90)));
-            prop_assert_eq!(summary.p99, (values.len() >= 300).then(|| naive(&values, 99)));
+            prop_assert_eq!(summary.p50, naive(&values, 500));
+            prop_assert_eq!(summary.p90, (values.len() >= 30).then(|| naive(&values, 900)));
+            prop_assert_eq!(summary.p99, (values.len() >= 300).then(|| naive(&values, 990)));
             prop_assert_eq!(summary.max, *values.iter().max().unwrap());
             let mean = values.iter().map(|&v| v as f64 / values.len() as f64).sum::<f64>();
             prop_assert!((summary.mean - mean).abs() <= mean * 1e-9);
@@ -236,6 +249,7 @@ mod tests {
     fn nothing_measured_gives_no_summary() {
         assert!(Samples::default().is_empty());
         assert_eq!(Samples::default().summary(), None);
+        assert_eq!(nearest_rank(&[], 500), None);
     }
 
     #[test]

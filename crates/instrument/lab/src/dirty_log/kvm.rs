@@ -19,8 +19,8 @@ use super::rounds::{CYCLE, Call, HARVESTS, Measured, Shape, threads, timed};
 use crate::crew;
 use crate::idle::idle;
 use crate::mapping::Mapping;
-use crate::parking::Parking;
-use crate::patience::{Look, ended, two_more, until};
+use crate::parking::{Parking, until_parked};
+use crate::patience::{LOOK, ended, two_more, until};
 use crate::room::Room;
 use crate::start::Start;
 use crate::work::{self, Meter};
@@ -42,9 +42,6 @@ const CLEARED: usize = 256;
 
 /// Entries of a vCPU's ring: the most that KVM allows.
 const ENTRIES: u32 = 1 << 16;
-
-/// How often what is waited for is looked at.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// How writes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,10 +269,8 @@ impl Cycle<'_> {
         let all_have = two_more(self.vcpus, Progress::passes);
         until(LOOK, "all vCPUs have written", || {
             let look = all_have();
-            // A ring that is full is emptied meanwhile, and its pages are in the next harvest.
-            if look.is_continue() && self.rings.iter().any(DirtyRing::is_full) {
-                collect(&mut self.rings, &mut self.dirty)?;
-                self.vm.reset_dirty_rings()?;
+            if look.is_continue() {
+                self.empty_full_rings()?;
             }
             Ok(look)
         })
@@ -285,14 +280,16 @@ impl Cycle<'_> {
         for vcpu in self.vcpus {
             vcpu.parking.ask();
         }
-        until(LOOK, "all vCPUs are parked", || {
-            if self.rings.iter().any(DirtyRing::is_full) {
-                collect(&mut self.rings, &mut self.dirty)?;
-                self.vm.reset_dirty_rings()?;
-            }
-            let left = self.vcpus.iter().filter(|vcpu| !vcpu.parking.is_parked()).count();
-            Ok(if left == 0 { Look::Break(()) } else { Look::Continue(left as u64) })
-        })
+        until_parked(|| self.vcpus.iter().map(|vcpu| &vcpu.parking), || self.empty_full_rings())
+    }
+
+    /// A ring that is full is emptied while the guests run, and its pages are in the next harvest.
+    fn empty_full_rings(&mut self) -> anyhow::Result<()> {
+        if self.rings.iter().any(DirtyRing::is_full) {
+            collect(&mut self.rings, &mut self.dirty)?;
+            self.vm.reset_dirty_rings()?;
+        }
+        Ok(())
     }
 
     /// Harvests, and copies what was written; it is part of the cycle if it `counts`.

@@ -1,6 +1,6 @@
 //! What is measured.
 
-use mayfly_record::{ResultRow, Samples, Unit};
+use mayfly_record::{ResultRow, Samples, Unit, nearest_rank};
 
 use super::rounds::{Call, Measured};
 use crate::experiment::Metric;
@@ -63,12 +63,6 @@ pub(super) static METRICS: [Metric; 17] = [
     },
 ];
 
-/// The nearest-rank percentile of values in order, in thousandths.
-fn rank(sorted: &[u64], thousandths: usize) -> Option<u64> {
-    let index = (sorted.len() * thousandths).div_ceil(1000).max(1) - 1;
-    sorted.get(index).copied()
-}
-
 /// The calls of one kind of a VM.
 type CallsOf = fn(&Measured) -> &Vec<Call>;
 
@@ -90,7 +84,7 @@ pub(super) fn report(row: ResultRow, vms: &[Measured], has_clock: bool) -> Resul
             name,
             &by_round(&|vm| {
                 let stalls = if called { &vm.called_stalls } else { &vm.stalls };
-                rank(stalls, thousandths).into_iter().collect()
+                nearest_rank(stalls, thousandths).into_iter().collect()
             }),
         )
     };
@@ -113,20 +107,4 @@ pub(super) fn report(row: ResultRow, vms: &[Measured], has_clock: bool) -> Resul
     let all = |vm: &Measured| (!vm.stalls.is_empty()).then(|| vm.stalls.iter().sum());
     row.metric(STALLED, &by_round(&|vm| all(vm).into_iter().collect()))
         .metric(LONGEST_PASS, &by_round(&|vm| vm.passes.clone()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_one_of_the_values_and_none_of_nothing() {
-        let values: Vec<u64> = (1..=1000).collect();
-        assert_eq!(
-            [500, 990, 999, 1000].map(|of| rank(&values, of)),
-            [500, 990, 999, 1000].map(Some)
-        );
-        assert_eq!((rank(&[7], 1), rank(&[7], 999), rank(&[], 500)), (Some(7), Some(7), None));
-        assert_eq!(rank(&[1, 2], 501), Some(2));
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle, scope};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use mayfly_machine::{Machine, Rigour};
@@ -16,7 +16,8 @@ use super::guest::{Course, Guest, Phase, Progress, Stalls};
 use crate::crew::WHAT;
 use crate::idle::idle;
 use crate::params::Size;
-use crate::patience::{Look, ended, two_more, until};
+use crate::parking::until_parked;
+use crate::patience::{all_run, ended};
 use crate::start::{Start, Starts};
 use crate::turns::shuffle;
 use crate::work::{Meter, Spent, ThreadRole, Threads, cpu_here};
@@ -26,9 +27,6 @@ pub(super) const HARVESTS: u32 = 2;
 
 /// The work that a row's start is told of.
 pub(super) const CYCLE: &str = "cycle";
-
-/// How often what is waited for is looked at.
-const LOOK: Duration = Duration::from_micros(50);
 
 const STACK: usize = 256 << 10;
 
@@ -251,18 +249,14 @@ impl<D: Design> Cycle<'_, D> {
 
     /// Waits until every guest has gone over its pages once, from their beginning to their end.
     fn all_run(&self) -> anyhow::Result<()> {
-        let all_have = two_more(self.vcpus, Progress::passes);
-        until(LOOK, "all vCPUs have written", || Ok(all_have()))
+        all_run(self.vcpus, Progress::passes)
     }
 
     fn park(&self) -> anyhow::Result<()> {
         for vcpu in self.vcpus {
             vcpu.parking.ask();
         }
-        until(LOOK, "all vCPUs are parked", || {
-            let left = self.vcpus.iter().filter(|vcpu| !vcpu.parking.is_parked()).count();
-            Ok(if left == 0 { Look::Break(()) } else { Look::Continue(left as u64) })
-        })
+        until_parked(|| self.vcpus.iter().map(|vcpu| &vcpu.parking), || Ok(()))
     }
 
     /// Harvests, and copies what was written; it is part of the cycle if it `counts`.

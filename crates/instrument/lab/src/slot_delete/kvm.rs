@@ -14,11 +14,11 @@ use rustix::thread::{Pid, gettid};
 use crate::crew;
 use crate::idle::idle;
 use crate::params::Zap;
-use crate::patience::ended;
+use crate::patience::{all_run, ended};
 use crate::start::{Start, Starts};
 
 use super::metrics;
-use super::rounds::{Shape, all_run};
+use super::rounds::Shape;
 use crate::work::{self, Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// vCPUs beyond which a row is skipped.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle, scope};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use mayfly_machine::Machine;
@@ -16,7 +16,8 @@ use super::guest::{Guest, Progress};
 use super::refault::Refaulted;
 use super::watch::{self, Log, RootLoad, Watch};
 use crate::params::Size;
-use crate::patience::{Look, ended, two_more, until};
+use crate::parking::until_parked;
+use crate::patience::{LOOK, Look, all_run, ended, two_more, until};
 use crate::start::Starts;
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads, cpu_here};
 
@@ -25,9 +26,6 @@ const PAGES: (u64, u64) = (32, 8);
 
 /// The GiB of guest memory that the deleted slot begins in: behind all that memory can be.
 const DELETED_AT: u64 = Size::MAX.bytes() >> 30;
-
-/// How often what is waited for is looked at.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// What begins from what a VM has, in records.
 const DELETION: &str = "deletion";
@@ -301,10 +299,7 @@ impl<D: Design> Running<'_, D> {
             progress.parking.ask();
             self.design.kick(id);
         }
-        until(LOOK, "every other vCPU is parked", || {
-            let left = asked().filter(|(progress, _)| !progress.parking.is_parked()).count();
-            Ok(if left == 0 { Look::Break(()) } else { Look::Continue(left as u64) })
-        })
+        until_parked(|| asked().map(|(progress, _)| &progress.parking), || Ok(()))
     }
 
     /// Waits until all tables are free that were left without use at `start` or later, or none but vCPUs that are parked
@@ -332,12 +327,6 @@ impl<D: Design> Running<'_, D> {
         })?;
         Ok((until_freed, held))
     }
-}
-
-/// Waits until every guest has done, from its beginning to its end, one of what `count` counts.
-pub(super) fn all_run<P>(progress: &[Arc<P>], count: impl Fn(&P) -> u64) -> anyhow::Result<()> {
-    let all_have = two_more(progress, count);
-    until(LOOK, "all vCPUs have run", || Ok(all_have()))
 }
 
 impl Memory {
