@@ -65,7 +65,7 @@ FRESH ?=
 figures: setup ## run every experiment five times and write the tables of README and docs; goes on where it was interrupted
 	@RUNS=$(RUNS) FRESH=$(FRESH) scripts/figures
 
-crosscheck: setup ## time six calls of KVM with a C program that has nothing of Mayfly's, and with Mayfly
+crosscheck: setup ## time calls of KVM with a C program that has nothing of Mayfly's, and with Mayfly
 	@scripts/crosscheck
 
 compare-check: setup ## see that `mayfly compare` keeps its promise here: ten pairs of runs of one build

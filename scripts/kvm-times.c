@@ -1,8 +1,9 @@
 /*
- * Times six calls of KVM without anything of Mayfly: the first memslot of a VM that has devices, the deletion of a memslot
- * beside a running vCPU, the end of a VM, the end of one right after a registration, the removal of an ioeventfd right after
- * a registration, and the start of dirty logging. scripts/crosscheck holds what it says against `mayfly run` and `mayfly
- * doctor`.
+ * Times calls of KVM without anything of Mayfly: the first memslot of a VM that has devices, the deletion of a memslot beside
+ * a running vCPU, the end of a VM, the end of one right after a registration, the removal of an ioeventfd right after a
+ * registration, and the start of dirty logging. Three more are timed where there are so many of something: the creation of
+ * a VM beside mappings, the end of a VM with vCPUs, and an ioeventfd more. scripts/crosscheck holds what it says against
+ * `mayfly run`, `mayfly doctor` and `mayfly laws`.
  *
  *     cc -O2 -pthread -o kvm-times scripts/kvm-times.c && ./kvm-times first-memslot 100
  *
@@ -53,6 +54,8 @@
     })
 
 static int kvm;
+/* How many of something there are. */
+static uint64_t many;
 static size_t run_size;
 
 static uint64_t read_clock(clockid_t clock)
@@ -421,6 +424,74 @@ static uint64_t dirty_log_start(void)
     return took;
 }
 
+/* Leaves everything alone until no call waits for an earlier one any more. */
+static void settle(void)
+{
+    struct timespec time = {.tv_nsec = 40000000};
+    nanosleep(&time, NULL);
+}
+
+/* Beside as many mappings of one page as are said. */
+static uint64_t vm_created(void)
+{
+    char *pages = mmap(NULL, many * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(pages == MAP_FAILED ? -1 : 0);
+    for (uint64_t page = 0; page < many; page += 2)
+        CHECK(mprotect(pages + page * PAGE, PAGE, PROT_READ));
+    settle();
+    uint64_t begin = now();
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    uint64_t took = now() - begin;
+    close(vm);
+    munmap(pages, many * PAGE);
+    return took;
+}
+
+/* Of a VM that has as many vCPUs as are said. */
+static uint64_t vcpus_closed(void)
+{
+    int *fds = calloc(many, sizeof(*fds));
+    void **runs = calloc(many, sizeof(*runs));
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    for (uint64_t id = 0; id < many; id++) {
+        fds[id] = (int)CHECK(ioctl(vm, KVM_CREATE_VCPU, id));
+        runs[id] = mmap(NULL, run_size, PROT_READ | PROT_WRITE, MAP_SHARED, fds[id], 0);
+    }
+    settle();
+    uint64_t begin = now();
+    for (uint64_t id = 0; id < many; id++) {
+        munmap(runs[id], run_size);
+        close(fds[id]);
+    }
+    close(vm);
+    uint64_t took = now() - begin;
+    free(fds);
+    free(runs);
+    return took;
+}
+
+/* To a VM that has as many as are said. */
+static uint64_t ioeventfd_added(void)
+{
+    int *fds = calloc(many + 1, sizeof(*fds));
+    int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
+    uint64_t took = 0;
+    for (uint64_t i = 0; i <= many; i++) {
+        fds[i] = (int)CHECK(eventfd(0, EFD_CLOEXEC));
+        struct kvm_ioeventfd event = {.addr = EVENTS + 8 * i, .len = 4, .fd = fds[i]};
+        if (i == many)
+            settle();
+        uint64_t begin = now();
+        CHECK(ioctl(vm, KVM_IOEVENTFD, &event));
+        took = now() - begin;
+    }
+    close(vm);
+    for (uint64_t i = 0; i <= many; i++)
+        close(fds[i]);
+    free(fds);
+    return took;
+}
+
 static int order(const void *a, const void *b)
 {
     uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
@@ -438,8 +509,12 @@ int main(int count, char **arguments)
                  {"end-of-vm", end_of_vm},
                  {"close-after-registration", close_after_registration},
                  {"ioeventfd-removed", ioeventfd_removed},
-                 {"dirty-log-start", dirty_log_start}};
-    long rounds = count == 3 ? strtol(arguments[2], NULL, 10) : 0;
+                 {"dirty-log-start", dirty_log_start},
+                 {"create-vm/mappings", vm_created},
+                 {"close-vm/vcpus", vcpus_closed},
+                 {"add-ioeventfd/ioeventfds", ioeventfd_added}};
+    long rounds = count >= 3 ? strtol(arguments[2], NULL, 10) : 0;
+    many = count >= 4 ? strtoul(arguments[3], NULL, 10) : 1;
     for (unsigned i = 0; rounds > 0 && rounds <= 100000 && i < sizeof(timed) / sizeof(*timed); i++) {
         if (strcmp(arguments[1], timed[i].name))
             continue;
@@ -455,6 +530,6 @@ int main(int count, char **arguments)
                (unsigned long long)took[(rounds - 1) / 2], (unsigned long long)took[rounds - 1]);
         return 0;
     }
-    fprintf(stderr, "usage: kvm-times NAME ROUNDS; names are in this file, in main()\n");
+    fprintf(stderr, "usage: kvm-times NAME ROUNDS [NUMBER]; names are in this file, in main()\n");
     return 2;
 }

@@ -67,6 +67,16 @@ impl Kvm {
         el1::forces_write_back(&self.fd)
     }
 
+    /// The most vCPUs of a VM: `KVM_CAP_MAX_VCPUS`.
+    pub fn most_vcpus(&self) -> u64 {
+        self.fd.get_max_vcpus() as u64
+    }
+
+    /// The most memslots of a VM: `KVM_CAP_NR_MEMSLOTS`.
+    pub fn most_slots(&self) -> u64 {
+        self.fd.get_nr_memslots() as u64
+    }
+
     pub(crate) fn fd(&self) -> &kvm_ioctls::Kvm {
         &self.fd
     }

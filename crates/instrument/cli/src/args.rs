@@ -16,6 +16,7 @@ use mayfly_report::{Format, Theme, Threshold};
 
 use crate::doctor::Doctor;
 use crate::failure::Failure;
+use crate::laws::Laws;
 use crate::output::Stream;
 use crate::watch::Watch;
 
@@ -42,7 +43,8 @@ Examples:
   mayfly check-trace trace.txt      check a trace of page-table accesses
   mayfly trace -- qemu-system-x86_64 -accel kvm ...
                                     find where a VM's start and end take time
-  mayfly watch                      show every VM of this host, one line each";
+  mayfly watch                      show every VM of this host, one line each
+  mayfly laws                       find how the calls of KVM grow";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     CheckTrace(CheckTrace),
     Trace(Trace),
     Watch(Watch),
+    Laws(Laws),
     Lives(Lives),
     Completions(Completions),
     /// Print the manual page in the format of man(1): mayfly man | man -l -

@@ -9,6 +9,7 @@ mod conclude;
 mod doctor;
 mod failure;
 mod kept;
+mod laws;
 mod list;
 mod manual;
 mod metal;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::CheckTrace(options) => check_trace::check_trace(&options),
         Command::Trace(options) => trace::trace(&options),
         Command::Watch(options) => watch::watch(&options),
+        Command::Laws(options) => laws::laws(&options),
         Command::Lives(options) => metal::lives(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),

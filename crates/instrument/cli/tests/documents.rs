@@ -11,10 +11,11 @@ mod common;
 
 use common::success;
 
-const PAGES: [(&str, &str); 3] = [
+const PAGES: [(&str, &str); 4] = [
     ("trace", include_str!("../../../../docs/trace.md")),
     ("watch", include_str!("../../../../docs/watch.md")),
     ("doctor", include_str!("../../../../docs/doctor.md")),
+    ("laws", include_str!("../../../../docs/laws.md")),
 ];
 
 /// A command's options as its help lists them, but for `--help` itself.

@@ -1,0 +1,163 @@
+//! The KVM of this host.
+//!
+//! A sample is taken on a *stage*: the VM that the call is made of, with all that it needs, and as many of what grows as the
+//! point says. The stage is made for one sample. Then it is left alone for [`KvmKernel::SETTLED`], so that the call waits for nothing
+//! that the making has started; against [`Dimension::Age`], it is left alone for as long as the point says.
+
+mod mappings;
+mod room;
+mod stage;
+
+use std::fs;
+use std::ops::RangeInclusive;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use mayfly_kvm::{Exit, IrqFd, Kvm, MemoryFlags, Vm};
+use mayfly_record::nanoseconds;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::kernel::{Failed, Kernel, Taken};
+use crate::pair::{Call, Dimension, Pair};
+use crate::series::median;
+use room::Room;
+use stage::{EXTRA_GPA, EXTRA_SLOT, Stage};
+
+/// How many exits a sample of them is the median of: one takes no longer than reading the clocks.
+const EXITS: usize = 21;
+
+/// This host's KVM.
+pub struct KvmKernel {
+    kvm: Kvm,
+    room: Room,
+}
+
+impl From<mayfly_kvm::Error> for Failed {
+    fn from(error: mayfly_kvm::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl KvmKernel {
+    /// How long a stage is left alone where its age is not what grows. After that, no call waits for what was done before
+    /// it: it is some ticks of the slowest kernel.
+    pub const SETTLED: Duration = Duration::from_millis(40);
+
+    /// Allows this process as many files as it may have at most.
+    pub fn new(kvm: Kvm) -> Self {
+        let room = Room::make(&kvm);
+        Self { kvm, room }
+    }
+}
+
+/// The time in which this thread has run.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
+}
+
+/// For how long this thread could have run while others had the processors, in nanoseconds: the second number of `schedstat`.
+/// 0, where the kernel does not count it.
+fn queued() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Makes a call. What it gives is dropped after it was timed.
+fn timed<T>(call: impl FnOnce() -> Result<T, mayfly_kvm::Error>) -> Result<(T, Taken), Failed> {
+    let queued = queued();
+    let (cpu, wall) = (cpu_time(), Instant::now());
+    let made = call();
+    let (wall, cpu) = (wall.elapsed(), cpu_time().saturating_sub(cpu));
+    let queued = self::queued().saturating_sub(queued);
+    let wall = nanoseconds(wall);
+    Ok((made?, Taken { wall, cpu: nanoseconds(cpu), queued: queued.min(wall) }))
+}
+
+impl Kernel for KvmKernel {
+    fn range(&self, dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
+        self.room.range(dimension)
+    }
+
+    fn take(&mut self, pair: Pair, n: u64) -> Result<Taken, Failed> {
+        let mut stage = Stage::make(&self.kvm, pair, n)?;
+        sleep(match pair.dimension {
+            Dimension::Age => Duration::from_micros(n),
+            _ => Self::SETTLED,
+        });
+        let taken = match pair.call {
+            Call::CreateVm => timed(|| Vm::create(&self.kvm))?.1,
+            Call::CloseVm => {
+                let (vm, vcpus) = stage.take_vm()?;
+                timed(|| Ok(vm.destroy(vcpus)))?.1
+            }
+            Call::CreateVcpu => {
+                let vm = stage.vm()?;
+                timed(|| vm.create_vcpu(stage.vcpus()))?.1
+            }
+            Call::AddSlot => {
+                let memory = stage.extra_memory()?;
+                let flags = MemoryFlags::default();
+                let vm = stage.vm()?;
+                timed(|| vm.set_memory_region(EXTRA_SLOT, EXTRA_GPA, &memory, flags))?.1
+            }
+            Call::DeleteSlot => {
+                let vm = stage.vm()?;
+                timed(|| vm.delete_memory_region(EXTRA_SLOT))?.1
+            }
+            Call::StartDirtyLog => {
+                let memory = stage.extra_memory()?;
+                let flags = MemoryFlags { log_dirty: true, ..MemoryFlags::default() };
+                let vm = stage.vm()?;
+                timed(|| vm.set_memory_region(EXTRA_SLOT, EXTRA_GPA, &memory, flags))?.1
+            }
+            Call::ReadDirtyLog => {
+                let mut words = vec![0; stage.extra_pages().div_ceil(64) as usize];
+                let vm = stage.vm()?;
+                timed(|| vm.dirty_log(EXTRA_SLOT, &mut words))?.1
+            }
+            Call::AddIoeventfd => {
+                let event = Stage::extra_event()?;
+                let vm = stage.vm()?;
+                timed(|| vm.register_ioeventfd(&event))?.1
+            }
+            Call::RemoveIoeventfd => {
+                let (vm, event) = (stage.vm()?, stage.event()?);
+                timed(|| vm.unregister_ioeventfd(event))?.1
+            }
+            Call::AddIrqfd => {
+                let irqfd = IrqFd::new(stage::GSI)?;
+                let vm = stage.vm()?;
+                timed(|| vm.register_irqfd(&irqfd))?.1
+            }
+            Call::RemoveIrqfd => {
+                let (vm, irqfd) = (stage.vm()?, stage.irqfd()?);
+                timed(|| vm.unregister_irqfd(irqfd))?.1
+            }
+            Call::Exit => exits(&mut stage)?,
+        };
+        Ok(taken)
+    }
+}
+
+/// The median of some exits of the guest, after two that map what it touches.
+fn exits(stage: &mut Stage) -> Result<Taken, Failed> {
+    let vcpu = stage.running()?;
+    let mut exit = || -> Result<Taken, Failed> {
+        let (exit, taken) = timed(|| vcpu.run_to_exit())?;
+        match exit {
+            Exit::PortWrite { .. } => Ok(taken),
+            other => Err(Failed(format!("the guest came out by {other:?}"))),
+        }
+    };
+    for _ in 0..2 {
+        exit()?;
+    }
+    let all = (0..EXITS).map(|_| exit()).collect::<Result<Vec<_>, _>>()?;
+    let of = |part: fn(&Taken) -> u64| median(all.iter().map(part).collect());
+    Ok(Taken {
+        wall: of(|taken| taken.wall),
+        cpu: of(|taken| taken.cpu),
+        queued: of(|taken| taken.queued),
+    })
+}

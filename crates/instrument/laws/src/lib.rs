@@ -1,0 +1,33 @@
+//! Laws of growth: how long a call of KVM takes as one thing grows, such as the mappings of the process or the memslots of
+//! the VM.
+//!
+//! [`Pair::all`] says which calls are measured against which dimensions. [`measure`] takes samples of a pair in a [`Kernel`],
+//! at points over at least two decades, in random order, round by round. A quarter of the points is *held out*: the law is
+//! fitted to the others ([`fit`]), and it has to predict these within 25 % ([`HELD_OUT_BOUND`]). A law is one of the
+//! [`Shape`]s. That no law is found is an answer, too.
+//!
+//! Results are printed as [`Text`], and as JSON ([`Document`], `mayfly.laws/1`).
+
+mod document;
+mod fit;
+mod kernel;
+mod kvm;
+mod law;
+mod measure;
+mod pair;
+mod points;
+mod series;
+mod shape;
+mod text;
+
+pub use document::{Document, Entry, SCHEMA};
+pub use fit::fit;
+pub use kernel::{Failed, Kernel, Taken};
+pub use kvm::KvmKernel;
+pub use law::{HELD_OUT_BOUND, Law};
+pub use measure::{FEWEST_ROUNDS, Measured, Options, measure};
+pub use pair::{Call, Dimension, Pair};
+pub use points::points;
+pub use series::{Kind, Point, Series};
+pub use shape::Shape;
+pub use text::Text;

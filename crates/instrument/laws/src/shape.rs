@@ -1,0 +1,161 @@
+//! The forms that a law may have.
+
+use serde::{Deserialize, Serialize};
+
+/// How a time, in nanoseconds, depends on a number `n` of at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "shape", rename_all = "kebab-case")]
+pub enum Shape {
+    /// It does not.
+    Constant {
+        /// The time.
+        base: f64,
+    },
+    /// `base + factor * ln(n)`
+    Logarithm {
+        /// The time at 1.
+        base: f64,
+        /// How much longer it takes each time that `n` has grown by a factor of e.
+        factor: f64,
+    },
+    /// `base + factor * n`
+    Linear {
+        /// The time without any.
+        base: f64,
+        /// How much longer it takes for one more.
+        factor: f64,
+    },
+    /// `base + factor * n * ln(n)`
+    LogLinear {
+        /// The time at 1.
+        base: f64,
+        /// What is multiplied by `n * ln(n)`.
+        factor: f64,
+    },
+    /// `base + factor * n^exponent`
+    Power {
+        /// The time without any.
+        base: f64,
+        /// What the first adds.
+        factor: f64,
+        /// The exponent.
+        exponent: f64,
+    },
+    /// `base`, and from `at` on `factor` more for each.
+    Bend {
+        /// The time up to `at`.
+        base: f64,
+        /// Where growth begins.
+        at: f64,
+        /// How much longer it takes for one more.
+        factor: f64,
+    },
+    /// What is left until `end`, where `n` is microseconds that have passed; `base` at least.
+    Wait {
+        /// The time of a call that waits for nothing.
+        base: f64,
+        /// Nanoseconds from the registration to the moment that the call waits for.
+        end: f64,
+    },
+    /// `before` up to a number between `last` and `first`, and `after` beyond it.
+    Step {
+        /// The time on this side of the step.
+        before: f64,
+        /// The last number that was measured on this side.
+        last: f64,
+        /// The first number that was measured on the other side.
+        first: f64,
+        /// The time on the other side.
+        after: f64,
+    },
+}
+
+/// The whole number next to it; 0 for what is below.
+#[expect(clippy::cast_sign_loss, reason = "the cast saturates at 0")]
+pub(crate) fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
+/// Nanoseconds of a microsecond, in which an age is counted.
+const AGE: f64 = 1000.0;
+
+impl Shape {
+    /// The wait for a moment that is so long after a registration. It is a form of calls against an age alone.
+    pub(crate) const WAIT: Self = Self::Wait { base: 0.0, end: 0.0 };
+
+    /// One of each form that a call may have against anything.
+    pub(crate) const FORMS: [Self; 7] = [
+        Self::Constant { base: 0.0 },
+        Self::Logarithm { base: 0.0, factor: 0.0 },
+        Self::Linear { base: 0.0, factor: 0.0 },
+        Self::LogLinear { base: 0.0, factor: 0.0 },
+        Self::Power { base: 0.0, factor: 0.0, exponent: 1.0 },
+        Self::Bend { base: 0.0, at: 1.0, factor: 0.0 },
+        Self::Step { before: 0.0, last: 1.0, first: 2.0, after: 0.0 },
+    ];
+
+    /// The time at `n`. Nothing, where the law says nothing of it: within a step.
+    pub fn at(self, n: f64) -> Option<f64> {
+        Some(match self {
+            Self::Constant { base } => base,
+            Self::Logarithm { base, factor } => base + factor * n.ln(),
+            Self::Linear { base, factor } => base + factor * n,
+            Self::LogLinear { base, factor } => base + factor * n * n.ln(),
+            Self::Power { base, factor, exponent } => base + factor * n.powf(exponent),
+            Self::Wait { base, end } => base.max(end - AGE * n),
+            Self::Bend { base, at, factor } => base + factor * (n - at).max(0.0),
+            Self::Step { before, last, .. } if n <= last => before,
+            Self::Step { first, after, .. } if n >= first => after,
+            Self::Step { .. } => return None,
+        })
+    }
+
+    /// How many numbers it is made of.
+    pub(crate) const fn parameters(self) -> usize {
+        match self {
+            Self::Constant { .. } => 1,
+            Self::Logarithm { .. }
+            | Self::Linear { .. }
+            | Self::LogLinear { .. }
+            | Self::Wait { .. } => 2,
+            Self::Power { .. } | Self::Bend { .. } | Self::Step { .. } => 3,
+        }
+    }
+
+    /// Whether both are of one form.
+    pub fn is_like(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+
+    /// The first whole number from `from` to `to` at which the time is at least `time`.
+    pub fn reaches(self, time: f64, from: u64, to: u64) -> Option<u64> {
+        let has = |n: u64| self.at(n as f64).is_some_and(|at| at >= time);
+        if has(from) {
+            return Some(from);
+        }
+        // No form falls once it has risen; a step that falls has its longest time at the beginning.
+        if !has(to) {
+            return None;
+        }
+        let (mut before, mut after) = (from, to);
+        while after - before > 1 {
+            let middle = before + (after - before) / 2;
+            if has(middle) { after = middle } else { before = middle }
+        }
+        Some(after)
+    }
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Constant { .. } => "constant",
+            Self::Logarithm { .. } => "log n",
+            Self::Linear { .. } => "linear",
+            Self::LogLinear { .. } => "n log n",
+            Self::Power { .. } => "power",
+            Self::Bend { .. } => "bend",
+            Self::Wait { .. } => "wait",
+            Self::Step { .. } => "step",
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Laws, told to a person.
+
+use std::fmt;
+
+use mayfly_record::units;
+use textwrap::{Options, WordSplitter, fill};
+
+use crate::document::{Document, Entry};
+use crate::law::{HELD_OUT_BOUND, Law};
+use crate::pair::Dimension;
+use crate::shape::{Shape, whole};
+
+/// A document, for a terminal of so many columns.
+#[derive(Debug)]
+pub struct Text<'a> {
+    document: &'a Document,
+    /// Whether the median of each point is shown.
+    full: bool,
+    width: usize,
+}
+
+/// A time as text.
+fn time(nanoseconds: f64) -> String {
+    units::duration(whole(nanoseconds))
+}
+
+/// So many of what grows.
+fn things(n: f64, dimension: Dimension) -> String {
+    let n = whole(n);
+    match dimension {
+        Dimension::Age => units::duration(n.saturating_mul(1000)),
+        _ => format!("{} {}{}", units::grouped(n), dimension.one(), if n == 1 { "" } else { "s" }),
+    }
+}
+
+/// A factor whose time may be far below a nanosecond.
+fn factor(nanoseconds: f64) -> String {
+    if nanoseconds < 10.0 { format!("{nanoseconds:.2} ns") } else { time(nanoseconds) }
+}
+
+impl<'a> Text<'a> {
+    /// The short form, in lines of `width` columns.
+    pub fn new(document: &'a Document, width: usize) -> Self {
+        Self { document, full: false, width }
+    }
+
+    /// Whether the median of each point is shown.
+    #[must_use]
+    pub fn full(self, full: bool) -> Self {
+        Self { full, ..self }
+    }
+
+    fn filled(&self, indent: &str, text: &str) -> String {
+        let options = Options::new(self.width)
+            .initial_indent(indent)
+            .subsequent_indent(indent)
+            .word_splitter(WordSplitter::NoHyphenation);
+        fill(text, options)
+    }
+
+    fn entry(&self, f: &mut fmt::Formatter<'_>, entry: &Entry) -> fmt::Result {
+        let pair = entry.pair;
+        let title = format!("{} ({}), {}", pair.name(), pair.call.of_kvm(), pair.dimension.about());
+        writeln!(f, "\n{}", self.filled("", &title))?;
+        if let Some(why) = &entry.skipped {
+            return writeln!(f, "{}", self.filled("  ", &format!("Not measured: {why}.")));
+        }
+        let Some(law) = &entry.law else { return Ok(()) };
+        writeln!(f, "{}", self.filled("  ", &said(entry, law)))?;
+        if let Some(ticks) = self.document.tick_ns.and_then(|tick| entry.sleeps(tick)) {
+            let work = entry.work.as_ref().map_or_else(String::new, |work| work_said(entry, work));
+            let sleeps = format!("The calling thread sleeps in it, up to {ticks:.1} ticks.{work}");
+            writeln!(f, "{}", self.filled("  ", &sleeps))?;
+        }
+        if self.full {
+            for point in &entry.series.points {
+                let n = things(point.n as f64, pair.dimension);
+                let held = if point.held_out { "  held out" } else { "" };
+                let (time, slept) = (units::duration(point.time()), units::duration(point.slept()));
+                writeln!(f, "    {n:>20}  {time:>8}, of which it sleeps {slept:>8}{held}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The law in words, and how sure it is.
+fn said(entry: &Entry, law: &Law) -> String {
+    let dimension = entry.pair.dimension;
+    let Some((from, to)) = entry.series.range() else { return String::new() };
+    let (first, last) = (entry.series.points.first(), entry.series.points.last());
+    let ends = first.zip(last).map_or_else(String::new, |(first, last)| {
+        let told = |n: u64, taken: u64| {
+            let (time, n) = (units::duration(taken), things(n as f64, dimension));
+            if dimension == Dimension::Age {
+                format!("{time} after {n}")
+            } else {
+                format!("{time} with {n}")
+            }
+        };
+        format!("It takes {}, and {}.", told(from, first.time()), told(to, last.time()))
+    });
+    if !law.holds {
+        let off = units::percent(law.held_out);
+        return format!(
+            "No law was found: the best, {}, misses a point that was held out by {off} (the bound is {}). {ends}",
+            law.shape.name(),
+            units::percent(HELD_OUT_BOUND)
+        );
+    }
+    let form = form(law, dimension);
+    let others: Vec<&str> = law.others.iter().map(|other| other.name()).collect();
+    let others = if others.is_empty() {
+        String::new()
+    } else {
+        format!(" Within noise it may as well be {}.", others.join(" or "))
+    };
+    let growth = law.growth.map_or_else(String::new, |[low, high]| {
+        format!(" The longest is {} to {} of the shortest.", units::ratio(low), units::ratio(high))
+    });
+    let millisecond = match law.millisecond {
+        Some(n) if n == from => {
+            " It takes a millisecond or more from the first point on.".to_owned()
+        }
+        Some(n) => format!(" It takes a millisecond from {} on.", things(n as f64, dimension)),
+        None => String::new(),
+    };
+    let off = units::percent(law.held_out);
+    format!(
+        "{form}{others} {ends}{growth}{millisecond} Points that were held out are missed by {off} at the most."
+    )
+}
+
+/// The law of the work in words, where it holds.
+fn work_said(entry: &Entry, work: &Law) -> String {
+    if !work.holds {
+        return " No law of its processor time was found.".to_owned();
+    }
+    format!(" Its processor time: {}", form(work, entry.pair.dimension))
+}
+
+/// The form in words.
+fn form(law: &Law, dimension: Dimension) -> String {
+    let one = dimension.one();
+    match law.shape {
+        Shape::Constant { base } => format!("Does not grow: {}.", time(base)),
+        Shape::Logarithm { base, factor: times } => format!(
+            "Grows with the logarithm: {} and {} more for each doubling.",
+            time(base),
+            factor(times * std::f64::consts::LN_2)
+        ),
+        Shape::Linear { base, factor: more } => {
+            format!("Grows linearly: {} and {} more for each {one}.", time(base), factor(more))
+        }
+        Shape::LogLinear { base, factor: more } => {
+            format!("Grows as n log n: {} and n ln(n) times {}.", time(base), factor(more))
+        }
+        Shape::Power { base, factor: first, exponent } => {
+            let sure = law
+                .exponent
+                .map_or_else(String::new, |[low, high]| format!(" ({low:.2} to {high:.2})"));
+            format!(
+                "Grows as n^{exponent:.2}{sure}: {} and n^{exponent:.2} times {}.",
+                time(base),
+                factor(first)
+            )
+        }
+        Shape::Bend { base, at, factor: more } => format!(
+            "Takes {} up to {}, and from there on {} more for each {one}.",
+            time(base),
+            things(at, dimension),
+            factor(more)
+        ),
+        Shape::Wait { base, end } => format!(
+            "Waits until {} after the registration; a call that comes later takes {}.",
+            time(end),
+            time(base)
+        ),
+        Shape::Step { before, last, first, after } => format!(
+            "Takes {} up to {}, and {} from {} on.",
+            time(before),
+            things(last, dimension),
+            time(after),
+            things(first, dimension)
+        ),
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Document { host, rounds, laws, .. } = self.document;
+        let found = laws.iter().filter_map(|entry| entry.law.as_ref());
+        let (measured, laws_found) = (found.clone().count(), found.filter(|law| law.holds).count());
+        let hz = host.hz.map_or_else(String::new, |hz| format!(", HZ={hz}"));
+        let head = format!(
+            "{} measured on Linux {} ({}, {}{hz}), {rounds} samples of each point, and {} found. A law is about the numbers that were measured, and none beyond.",
+            units::things(measured as u64, "pair"),
+            host.kernel,
+            host.arch,
+            units::things(host.cpus as u64, "CPU"),
+            units::things(laws_found as u64, "law"),
+        );
+        writeln!(f, "{}", self.filled("", &head))?;
+        laws.iter().try_for_each(|entry| self.entry(f, entry))
+    }
+}
