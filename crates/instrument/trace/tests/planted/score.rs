@@ -30,13 +30,16 @@ const CAUSES: [(&str, u64, u64, &str); 12] = [
 ];
 
 /// What every life has, or a host on which others work: neither right nor wrong.
-const NATURAL: [&str; 2] = ["vm-destruction", "busy-processor"];
+const NATURAL: [&str; 2] = ["vm-destruction", BUSY];
+const BUSY: &str = "busy-processor";
 
 /// One run: what was planted, and what was said.
 struct Run {
     arguments: Vec<String>,
     planted: BTreeSet<&'static str>,
     said: BTreeSet<String>,
+    /// The trace says that others had the processors, for most of a wait.
+    was_busy: bool,
 }
 
 impl Run {
@@ -77,10 +80,13 @@ pub(crate) fn score() {
     let runs: Vec<Run> =
         (0..asked.unwrap_or(14)).map(|turn| run(turn, choice, &mut dice)).collect();
     table(&runs);
-    let right = runs.iter().filter(|run| run.wrong().is_empty() && run.missed().is_empty()).count();
+    // In a few runs on a host that others load, a wait is the load's as often as it is what was planted, and the trace says so.
+    // What is asked for is a score, and is to be taken on a quiet host.
+    let may_miss = |run: &Run| asked.is_none() && run.was_busy;
+    let is_right = |run: &Run| run.missed().is_empty() || may_miss(run);
+    let right = runs.iter().filter(|run| run.wrong().is_empty() && is_right(run)).count();
     let wrong = runs.iter().filter(|run| !run.wrong().is_empty()).count();
     println!("{right} of {} right, {wrong} with a wrong name", runs.len());
-    // A few runs on a host that others load beside say little: there, no wrong name is what counts.
     assert_eq!(wrong, 0);
     let least = if asked.is_some() { 95 } else { 60 };
     assert!(100 * right >= least * runs.len(), "at least {least}% right");
@@ -104,8 +110,10 @@ fn run(turn: u64, choice: Choice, dice: &mut Dice) -> Run {
     }
     let arguments: Vec<String> = chosen.values().map(|(argument, _)| argument.clone()).collect();
     let planted = chosen.values().map(|(_, code)| *code).collect();
-    let said = said(&trace(&arguments, choice, dice));
-    Run { arguments, planted, said }
+    let mut said = codes(&trace(&arguments, choice, dice));
+    let was_busy = said.contains(BUSY);
+    said.retain(|code| !NATURAL.contains(&code.as_str()));
+    Run { arguments, planted, said, was_busy }
 }
 
 /// The program has another name each time.
@@ -121,10 +129,9 @@ fn trace(arguments: &[String], choice: Choice, dice: &mut Dice) -> Trace {
     trace
 }
 
-fn said(trace: &Trace) -> BTreeSet<String> {
+fn codes(trace: &Trace) -> BTreeSet<String> {
     let causes = trace.stalls.iter().filter_map(|stall| stall.cause.as_ref());
-    let codes = causes.map(|cause| cause.code.clone());
-    codes.filter(|code| !NATURAL.contains(&code.as_str())).collect()
+    causes.map(|cause| cause.code.clone()).collect()
 }
 
 fn table(runs: &[Run]) {
@@ -143,7 +150,8 @@ fn table(runs: &[Run]) {
     println!("{:<24} {:>7} {quiet:>6}", "none", none.count());
     for run in runs.iter().filter(|run| !run.wrong().is_empty() || !run.missed().is_empty()) {
         let (wrong, missed) = (run.wrong(), run.missed());
-        println!("{}: missed {missed:?}, wrong {wrong:?}", run.arguments.join(" "));
+        let busy = if run.was_busy { ", others had the processors" } else { "" };
+        println!("{}: missed {missed:?}, wrong {wrong:?}{busy}", run.arguments.join(" "));
     }
 }
 
