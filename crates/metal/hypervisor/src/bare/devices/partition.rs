@@ -4,6 +4,9 @@
 //! thread waits for none: a piece that has ended rings its bell. When the last piece of a request has ended, the request is
 //! answered.
 //!
+//! **Kept data.** A driver that does not flush has each write answered only when it is kept: the write's last piece is a
+//! flush of the machine's disk.
+//!
 //! **Order.** A flush is passed on when it is taken. What was answered as written before that has been written by the
 //! machine's disk, so the flush of the machine's disk is for that, too. Requests that are under way together have no order,
 //! on any disk.
@@ -13,8 +16,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_devices::virtio::{DiskError, Mmio, Remote, Request, Taken, Work};
-use mayfly_drivers::{Broken, Operation};
-use mayfly_hypervisor::flights::{FLIGHTS, Flights, Piece};
+use mayfly_drivers::Operation;
+use mayfly_hypervisor::flights::{FLIGHTS, Flights, Part, Piece};
 use mayfly_vm::Device;
 use mayfly_vm::platform::lock::Lock;
 
@@ -53,11 +56,12 @@ pub(crate) struct Partition {
     requests: Lock<Requests>,
 }
 
-/// How many bytes the pieces of some work have; one for a flush.
-const fn len(work: Work) -> u64 {
+/// How many bytes some work has, and whether a flush is behind them.
+const fn parts(work: Work) -> (u64, bool) {
     match work {
-        Work::Read(_, len) | Work::Write(_, len) => len,
-        Work::Flush => 1,
+        Work::Read(_, len) | Work::Write(_, len) => (len, false),
+        Work::WriteThrough(_, len) => (len, true),
+        Work::Flush => (0, true),
     }
 }
 
@@ -135,7 +139,7 @@ impl Partition {
             let (count, by) = match *work {
                 _ if !is_well => (&done.errors, 1),
                 Work::Read(_, len) => (&done.read, len),
-                Work::Write(_, len) => (&done.written, len),
+                Work::Write(_, len) | Work::WriteThrough(_, len) => (&done.written, len),
                 Work::Flush => (&done.flushes, 1),
             };
             count.fetch_add(by, Ordering::Relaxed);
@@ -148,20 +152,22 @@ impl Partition {
     /// Starts a piece, if there is one, and room for it.
     fn start(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
         let Some(piece) = requests.flights.next_piece(self.tenant.most()) else { return false };
-        match self.tenant.room(self.run, piece.flight, piece.offset) {
+        match self.tenant.room(self.run, piece.flight, piece.part.offset()) {
             Ok(None) => return false,
             Ok(Some(slot)) => self.start_in(slot, piece, requests, ram),
-            Err(Broken) => requests.flights.fail(piece.flight),
+            Err(_) => requests.flights.fail(piece.flight),
         }
         true
     }
 
     fn start_in(&self, mut slot: PieceSlot, piece: Piece, requests: &mut Requests, ram: &Ram<'_>) {
         let (request, work) = &requests.all[piece.flight];
-        let Piece { flight, offset, len } = piece;
-        let operation = match *work {
-            Work::Read(start, _) => Operation::Read(start + offset, len as usize),
-            Work::Write(start, _) => {
+        let flight = piece.flight;
+        let operation = match (*work, piece.part) {
+            (Work::Read(start, _), Part::Data { offset, len }) => {
+                Operation::Read(start + offset, len as usize)
+            }
+            (Work::Write(start, _) | Work::WriteThrough(start, _), Part::Data { offset, len }) => {
                 let data = slot.data(len as usize);
                 let is_there = self.virtio.with(|device| {
                     device.is_wanted(request) && request.get(offset, data, ram).is_ok()
@@ -172,7 +178,7 @@ impl Partition {
                 }
                 Operation::Write(start + offset, len as usize)
             }
-            Work::Flush => Operation::Flush,
+            (_, Part::Flush) | (Work::Flush, _) => Operation::Flush,
         };
         requests.flights.has_begun(piece);
         // A disk without a cache has written when it says so.
@@ -205,7 +211,8 @@ impl Partition {
             Taken::Answered => self.virtio.drive(),
             Taken::Work(work) => {
                 *kept = work;
-                requests.flights.begin(flight, len(work), request.epoch());
+                let (len, keeps) = parts(work);
+                requests.flights.begin(flight, len, keeps, request.epoch());
             }
         }
         true
