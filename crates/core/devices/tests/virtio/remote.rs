@@ -148,6 +148,7 @@ fn what_the_embedder_cannot_do_is_answered_at_once() {
         (READ, 0, 500, 1),
         (READ, SECTORS - 1, 1024, 1),
         (11, 0, 512, 2),
+        (FLUSH, 0, 512, 0),
         (GET_ID, 0, 20, 0),
     ] {
         machine.ask(0, kind, sector, len);

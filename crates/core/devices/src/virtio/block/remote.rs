@@ -200,6 +200,8 @@ impl Mmio<Remote> {
                     Work::Write(start, len)
                 }));
             }
+            // Nothing was written that would be to be kept.
+            Order::Flush if is_read_only => (Status::Ok, 0),
             Order::Flush => return Ok(Taken::Work(Work::Flush)),
             Order::Id => request::identify(chain, &id, memory),
             Order::Wrong(status) => (status, 0),
