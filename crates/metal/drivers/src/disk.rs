@@ -25,6 +25,7 @@ mod feature {
     pub(super) const READ_ONLY: u64 = 1 << 5;
     pub(super) const BLK_SIZE: u64 = 1 << 6;
     pub(super) const FLUSH: u64 = 1 << 9;
+    pub(super) const CONFIG_WCE: u64 = 1 << 11;
 }
 
 mod config {
@@ -47,7 +48,8 @@ pub struct DiskInfo {
     pub sectors: u64,
     /// It cannot be written.
     pub read_only: bool,
-    /// It may keep what was written in a cache until it is flushed. Another one has written when it says so.
+    /// It may keep what was written in a cache until it is flushed. Another one has written when it says so: a driver may
+    /// take that from a disk that has no flushes (virtio 1.2, 5.2.6.1).
     pub has_cache: bool,
     /// The most bytes of a request: whole sectors, at most [`PIECE_BYTES`].
     pub most: usize,
@@ -162,6 +164,9 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, DiskInfo), Unusable> {
         let known = feature::SIZE_MAX | feature::READ_ONLY | feature::BLK_SIZE | feature::FLUSH;
         let features = begin(transport, known)?;
+        if features & (feature::FLUSH | feature::CONFIG_WCE) == feature::CONFIG_WCE {
+            return Err(Unusable::Cache);
+        }
         if features & feature::BLK_SIZE != 0 {
             match word(transport, config::BLK_SIZE)? {
                 512 => {}

@@ -24,6 +24,9 @@ pub enum Unusable {
     /// A disk whose blocks are not of 512 bytes.
     #[error("its blocks have {0} bytes, and not 512")]
     BlockSize(u32),
+    /// A disk with a cache that cannot be flushed, as none may be (virtio 1.2, 5.2.6.2).
+    #[error("it has a cache, and does not offer to flush it")]
+    Cache,
     /// A disk that takes so little at a time.
     #[error("it takes only {0} bytes at a time")]
     SegmentSize(u32),
@@ -32,7 +35,7 @@ pub enum Unusable {
     NoMemory,
 }
 
-/// Resets a device, and takes those of the features that it offers. Returns which it offers.
+/// Resets a device, and takes those of the features that it offers. Returns which it offers in all.
 pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64, Unusable> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(DeviceStatus::empty());
@@ -41,13 +44,12 @@ pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64
     if transport.requires_legacy_layout() || offered & VERSION_1 == 0 {
         return Err(Unusable::Legacy);
     }
-    let taken = offered & (features | VERSION_1);
-    transport.write_driver_features(taken);
+    transport.write_driver_features(offered & (features | VERSION_1));
     transport.set_status(known | DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
         return Err(Unusable::Features);
     }
-    Ok(taken)
+    Ok(offered)
 }
 
 /// The device begins to work.

@@ -12,6 +12,7 @@ const SIZE_MAX: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 5;
 const BLK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
+const CONFIG_WCE: u64 = 1 << 11;
 
 type Under = Disk<Host, Fake, u32>;
 
@@ -194,6 +195,7 @@ fn a_disk_that_cannot_be_used_says_why() {
     };
     assert_eq!(with(BLK_SIZE, config(0, 4096)), Some(Unusable::BlockSize(4096)));
     assert_eq!(with(SIZE_MAX, config(511, 512)), Some(Unusable::SegmentSize(511)));
+    assert_eq!(with(CONFIG_WCE, config(0, 512)), Some(Unusable::Cache));
     assert_eq!(with(0, vec![0; 4]), Some(Unusable::Configuration));
     let device = Fake::new(DeviceType::Block, VERSION_1, &config(0, 512));
     device.0.lock().unwrap().generations = u32::MAX;
