@@ -22,7 +22,7 @@ mod start;
 
 pub use card::{Card, FRAME_BYTES, Outgoing, Received};
 pub use disk::{Disk, DiskInfo, Failed, Operation, PIECE_BYTES, SLOTS, Slot};
-pub use partitions::{BadTable, Partition, Partitions, SECTOR};
+pub use partitions::{BadTable, Names, Partition, Partitions, SECTOR};
 pub use rooms::Rooms;
 pub use start::Unusable;
 pub use virtio_drivers::transport::mmio::{MmioError, MmioTransport, MmioVersion, VirtIOHeader};

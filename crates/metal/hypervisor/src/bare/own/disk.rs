@@ -13,7 +13,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_drivers::{
@@ -32,6 +31,10 @@ use crate::bare::threads::{self, Bell};
 
 /// The most VMs that have a partition.
 const MOST_CLAIMS: usize = 64;
+/// The most names of partitions in a message of the disk's, and in one that says that there is no such partition. The latter
+/// is made in one piece, without a look for interrupts.
+const MOST_NAMES: usize = 32;
+const FEW_NAMES: usize = 4;
 
 /// Who has a partition.
 struct Claim {
@@ -95,8 +98,9 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
     let (table, read) = disk.table.get().ok_or("the table of partitions is not read yet")?;
     read.map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
     let name = &wanted.name;
-    let partition = table.find(name).ok_or_else(|| {
-        format!("the machine's disk has no partition {name}; it has {}", Names(table))
+    let partition = table.find(name, threads::preemption_point).ok_or_else(|| {
+        let names = table.names(FEW_NAMES);
+        format!("the machine's disk has no partition {name}; it has {names}")
     })?;
     if let Some(why) = partition.wrong {
         return Err(format!("the partition {name} is not used: {why}"));
@@ -121,19 +125,6 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
         Some((vm, false)) => format!("the partition {name} is written by {vm}"),
     })?;
     Ok(tenant)
-}
-
-/// The names of all partitions, for a message. It allocates nothing: the thread of the disk prints it while the monitor
-/// looks how much of the heap is in use.
-struct Names<'a>(&'a Partitions);
-
-impl fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut all = self.0.all().iter();
-        let Some(first) = all.next() else { return f.write_str("(none)") };
-        write!(f, "{first}")?;
-        all.try_for_each(|next| write!(f, ", {next}"))
-    }
 }
 
 /// Rings when the disk has ended a request.
@@ -254,7 +245,7 @@ impl OwnDisk {
                 };
                 say!(
                     "mayfly: the machine's disk has {mib} MiB, and the partitions {}{which}",
-                    Names(&table)
+                    table.names(MOST_NAMES)
                 );
                 for partition in table.all() {
                     if let Some(why) = partition.wrong {
