@@ -35,3 +35,4 @@ pub mod sleepers;
 pub mod spans;
 pub mod tree;
 pub mod turns;
+pub mod waiting;

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mayfly_drivers::{Broken, Operation, SECTOR, SLOTS, Slot};
 
@@ -52,8 +52,6 @@ pub(crate) struct Tenant {
     ended: SpinLock<Vec<PieceSlot>>,
     /// Requests that were started and not given back.
     under_way: AtomicU32,
-    /// It has found no room.
-    pub(super) waits: AtomicBool,
     pub(crate) done: Done,
 }
 
@@ -83,7 +81,6 @@ impl Tenant {
             runs: AtomicU32::new(0),
             ended: SpinLock::new(Vec::with_capacity(SLOTS)),
             under_way: AtomicU32::new(0),
-            waits: AtomicBool::new(false),
             done: Done::default(),
         }
     }
@@ -120,11 +117,9 @@ impl Tenant {
         drop(bell);
     }
 
-    pub(super) fn ring(&self) {
-        let bell = self.bell.lock().clone();
-        if let Some(bell) = bell {
-            bell.ring();
-        }
+    /// The bell of the present run.
+    pub(super) fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.lock().clone()
     }
 
     /// Room for a piece. Where there is none, its bell rings when there is.
@@ -171,7 +166,9 @@ impl Tenant {
     /// A piece of it has ended.
     pub(super) fn note(&self, slot: PieceSlot) {
         self.ended.lock().push(slot);
-        self.ring();
+        if let Some(bell) = self.bell() {
+            bell.ring();
+        }
     }
 
     /// The next piece of it that has ended.
