@@ -57,6 +57,11 @@ pub(crate) fn finish(transport: &mut impl Transport) {
     transport.set_status(transport.get_status() | DeviceStatus::DRIVER_OK);
 }
 
+/// Whether the device has failed, and asks for its reset (virtio 1.2, 2.1.2).
+pub(crate) fn needs_reset(transport: &impl Transport) -> bool {
+    transport.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET)
+}
+
 /// Stops the device for good.
 pub(crate) fn stop(transport: &mut impl Transport) {
     transport.set_status(DeviceStatus::empty());

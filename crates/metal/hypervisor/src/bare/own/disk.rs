@@ -25,6 +25,7 @@ use super::dma::Dma;
 use super::tenant::{Piece, PieceSlot, Tenant};
 use super::{DISK, Registers};
 use crate::bare::processor::once::Once;
+use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::console::say;
 use crate::bare::threads::interrupts::OWN;
@@ -203,10 +204,14 @@ impl OwnDisk {
         }
     }
 
-    /// The next request that has ended, and whether the disk is used no more.
-    fn next_ended(&self) -> (Option<PieceSlot>, bool) {
+    /// The next request that has ended, and why the disk is used no more, if it is not.
+    fn next_ended(&self) -> (Option<PieceSlot>, Option<Broken>) {
+        let has_changed = own::take_change(DISK);
         let mut driver = self.driver.lock();
-        (driver.disk.ended(), driver.disk.is_broken())
+        if has_changed {
+            driver.disk.look();
+        }
+        (driver.disk.ended(), driver.disk.broken())
     }
 
     /// What its thread does, for good.
@@ -216,9 +221,10 @@ impl OwnDisk {
         loop {
             let seen = bell().rung();
             loop {
-                let (ended, is_broken) = self.next_ended();
-                if is_broken && !core::mem::replace(&mut was_broken, true) {
-                    say!("mayfly: the machine's disk is used no more: {Broken}");
+                let (ended, broken) = self.next_ended();
+                if let Some(broken) = broken.filter(|_| !was_broken) {
+                    was_broken = true;
+                    say!("mayfly: the machine's disk is used no more: {broken}");
                 }
                 let Some(mut slot) = ended else { break };
                 let tenant = slot.waiter.as_mut().and_then(|piece| piece.tenant.take());
