@@ -223,16 +223,12 @@ impl Partition {
         let deadline = timer::ticks() + PATIENCE * timer::frequency();
         loop {
             let seen = self.bell.rung();
-            while let Some(slot) = self.tenant.next_ended() {
-                self.tenant.give_back(slot);
-                threads::preemption_point();
-            }
-            if !self.tenant.is_busy() || timer::ticks() >= deadline {
-                break;
+            let is_busy = self.tenant.is_busy();
+            if !is_busy || timer::ticks() >= deadline {
+                self.tenant.end();
+                return !is_busy;
             }
             self.bell.wait(seen, deadline);
         }
-        self.tenant.end();
-        !self.tenant.is_busy()
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn is_known() -> bool {
     get().is_none_or(|disk| disk.table.get().is_some())
 }
 
-/// Gives a partition to VM `vm`, as long as it has what this returns.
+/// Gives a partition to VM `vm`, until it [leaves](Tenant::leave).
 ///
 /// # Errors
 ///
@@ -136,7 +136,7 @@ fn bell() -> &'static Bell {
     &OWN[DISK]
 }
 
-/// The end of a tenant.
+/// The end of a tenant, under which nothing is under way any more. Its partition is free.
 pub(super) fn release(tenant: &Tenant) {
     let bell = tenant.disk.driver.lock().waiting.leave(tenant.number);
     drop(bell);

@@ -1,7 +1,8 @@
 //! A VM that has a partition of the machine's disk, from its start to its end, and the requests that it has under way.
 //!
-//! A partition is written by one VM, or read by several. It is the VM's as long as a request of it is under way, even if
-//! the VM has ended: what is still to be written is written before another VM gets the partition.
+//! A partition is written by one VM, or read by several. It is free when its VM has [left](Tenant::leave), whoever still has
+//! the tenant. But it is the VM's as long as a request of it is under way, even if the VM has ended: what is still to be
+//! written is written before another VM gets the partition.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use mayfly_drivers::{Broken, Operation, SECTOR, SLOTS, Slot};
 
 use super::disk::{self, OwnDisk};
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::threads::Bell;
+use crate::bare::threads::{self, Bell};
 
 /// A part of what a run of a VM has asked for.
 pub(crate) struct Piece {
@@ -178,9 +179,20 @@ impl Tenant {
         Some(slot)
     }
 
-    /// Whether a piece of it is under way.
+    /// Gives the room back of what has ended, which nobody waits for. Returns whether a piece of it is still under way.
     pub(crate) fn is_busy(&self) -> bool {
+        while let Some(slot) = self.next_ended() {
+            self.give_back(slot);
+            threads::preemption_point();
+        }
         self.under_way.load(Ordering::Relaxed) != 0
+    }
+
+    /// Its VM has ended, and asks for nothing more: the partition is free, now or as soon as nothing is under way.
+    pub(crate) fn leave(&self) {
+        if !self.is_busy() {
+            disk::release(self);
+        }
     }
 
     /// Gives room back.

@@ -251,7 +251,9 @@ impl Machine {
             drop(disk);
         }
         let tenant = self.partition.lock().take();
-        drop(tenant);
+        if let Some(tenant) = tenant {
+            tenant.leave();
+        }
         *self.present.lock() = Present::Stopped;
     }
 
