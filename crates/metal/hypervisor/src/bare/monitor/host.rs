@@ -67,6 +67,13 @@ pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
                 );
                 break;
             }
+            Ok(End::Reset) if machine.is_disk_busy() => {
+                // What the next run writes might be overwritten by what this one has written.
+                say!(
+                    "mayfly: {name} restarts, and ends: the machine's disk has not answered what it was asked for"
+                );
+                break;
+            }
             Ok(End::Reset) => {
                 machine.settle();
                 restarts += 1;

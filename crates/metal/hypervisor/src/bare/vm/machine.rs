@@ -192,6 +192,11 @@ impl Machine {
         self.partition.lock().clone()
     }
 
+    /// Whether the machine's disk has still to do what a run of it that is over has asked for.
+    pub(crate) fn is_disk_busy(&self) -> bool {
+        self.tenant().is_some_and(|tenant| tenant.is_busy())
+    }
+
     /// How many frames its disk has.
     pub(crate) fn disk_frames(&self) -> u64 {
         self.disk.lock().as_ref().map_or(0, |disk| disk.frames())
