@@ -8,6 +8,8 @@
 //!
 //! **No wake-up is lost** of a VM that waits for room ([`Waiting`]): it is noted that it waits under the lock of the driver,
 //! under which it has found no room. Room is given back under this lock, too, and those that wait then are told.
+//!
+//! **Time.** What the thread does for a VM's request is charged to the VM.
 
 use alloc::format;
 use alloc::string::String;
@@ -29,7 +31,7 @@ use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::console::say;
 use crate::bare::threads::interrupts::OWN;
-use crate::bare::threads::{self, Bell};
+use crate::bare::threads::{self, Account, Bell};
 
 /// The most VMs that have a partition.
 const MOST_CLAIMS: usize = 64;
@@ -97,12 +99,16 @@ pub(crate) fn is_known() -> bool {
     get().is_none_or(|disk| disk.table.get().is_some())
 }
 
-/// Gives a partition to VM `vm`, until it [leaves](Tenant::leave).
+/// Gives a partition to VM `vm`, whose account pays for it, until it [leaves](Tenant::leave).
 ///
 /// # Errors
 ///
 /// Says why not.
-pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, String> {
+pub(crate) fn claim(
+    wanted: &PartitionUse,
+    vm: &str,
+    account: &Arc<Account>,
+) -> Result<Arc<Tenant>, String> {
     let disk = get().ok_or("the machine has no disk that can be used")?;
     let (table, read) = disk.table.get().ok_or("the table of partitions is not read yet")?;
     read.map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
@@ -120,7 +126,7 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
     let number = disk.number.fetch_add(1, Ordering::Relaxed);
     let start = partition.sectors.start;
     let sectors = partition.sectors.clone();
-    let tenant = Tenant::new(disk, number, sectors, wanted.is_read_only);
+    let tenant = Tenant::new(disk, number, sectors, wanted.is_read_only, account);
     let tenant = Arc::new(tenant);
     let claim = Claim { number, start, is_read_only: wanted.is_read_only, vm: vm.into() };
     disk.admit(claim).map_err(|refused| match refused {
@@ -230,6 +236,7 @@ impl OwnDisk {
                 let tenant = slot.waiter.as_mut().and_then(|piece| piece.tenant.take());
                 if let Some(tenant) = tenant {
                     tenant.note(slot);
+                    threads::has_worked_for(&tenant.account);
                 }
                 threads::preemption_point();
             }

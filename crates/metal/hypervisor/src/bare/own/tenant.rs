@@ -14,7 +14,7 @@ use mayfly_drivers::{Broken, Operation, SECTOR, SLOTS, Slot};
 
 use super::disk::{self, OwnDisk};
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::threads::{self, Bell};
+use crate::bare::threads::{self, Account, Bell};
 
 /// A part of what a run of a VM has asked for.
 pub(crate) struct Piece {
@@ -46,6 +46,8 @@ pub(crate) struct Tenant {
     pub(super) number: u64,
     pub(super) sectors: Range<u64>,
     is_read_only: bool,
+    /// What pays for it.
+    pub(super) account: Arc<Account>,
     /// What is rung when one of its requests has ended, or when there is room for one.
     bell: SpinLock<Option<Arc<Bell>>>,
     /// How often a run has begun.
@@ -72,12 +74,14 @@ impl Tenant {
         number: u64,
         sectors: Range<u64>,
         is_read_only: bool,
+        account: &Arc<Account>,
     ) -> Self {
         Self {
             disk,
             number,
             sectors,
             is_read_only,
+            account: Arc::clone(account),
             bell: SpinLock::new(None),
             runs: AtomicU32::new(0),
             ended: SpinLock::new(Vec::with_capacity(SLOTS)),

@@ -87,7 +87,7 @@ impl Machine {
     /// Why it does not get it.
     pub(crate) fn claim(&self) -> Result<(), String> {
         if let Some(partition) = &self.plan.partition {
-            let tenant = disk::claim(partition, &self.plan.name)?;
+            let tenant = disk::claim(partition, &self.plan.name, &self.account)?;
             let before = self.partition.lock().replace(tenant);
             drop(before);
         }
