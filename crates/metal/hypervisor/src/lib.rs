@@ -26,6 +26,7 @@ pub mod line;
 pub mod log;
 pub mod memory_map;
 pub mod needs;
+pub mod overlay;
 pub mod partition;
 pub mod plan;
 pub mod processors;
