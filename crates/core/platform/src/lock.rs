@@ -5,7 +5,8 @@
 //! Protocol: `state` is `FREE`, `HELD`, or `CONTENDED` (held, and a thread may sleep). Taking it is an acquire and
 //! releasing it a release, so one holder sees what the holder before it wrote. A waiter marks the word `CONTENDED` and
 //! sleeps on that value. A holder that releases a `CONTENDED` lock wakes all waiters. For the waker, the mark and the
-//! sleep are one step ([`Platform::wait`] compares again), so no wake-up is lost. (The three states are those of
+//! sleep are one step ([`Platform::wait`] compares again), so no wake-up is lost. A waiter that gives up leaves the mark: one
+//! wake-up is then for nobody. (The three states are those of
 //! Drepper, "Futexes Are Tricky", 2011, section 6.)
 
 use core::cell::UnsafeCell;
@@ -15,6 +16,9 @@ use core::ops::{Deref, DerefMut};
 
 use crate::sync::{AtomicU32, Ordering, spin_loop};
 use crate::{Platform, no_unwind};
+
+#[cfg(all(test, not(mayfly_loom), not(mayfly_shuttle)))]
+mod tests;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -51,9 +55,21 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock<'a>(&'a self, platform: &'a dyn Platform) -> LockGuard<'a, T> {
         if !take(&self.state) {
-            lock_contended(&self.state, platform);
+            lock_contended(&self.state, u32::MAX, platform);
         }
         LockGuard::new(self, platform)
+    }
+
+    /// As [`Lock::lock`], but for a thread that others may not hold up by taking the lock over and over: it sleeps at most
+    /// `most` times. A thread that releases the lock ends such a sleep.
+    #[inline]
+    pub fn lock_within<'a>(
+        &'a self,
+        most: u32,
+        platform: &'a dyn Platform,
+    ) -> Option<LockGuard<'a, T>> {
+        let has_taken = take(&self.state) || lock_contended(&self.state, most, platform);
+        has_taken.then(|| LockGuard::new(self, platform))
     }
 
     /// Takes the lock if no thread has it.
@@ -73,20 +89,29 @@ fn take(state: &AtomicU32) -> bool {
     state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
+/// Takes a lock, if it can with at most `most` sleeps, where `u32::MAX` is no bound.
+///
 /// One for all types of data, and a loop: where the compiler knows how often it goes round, it is written out so often.
 #[cold]
 #[inline(never)]
-fn lock_contended(state: &AtomicU32, platform: &dyn Platform) {
+fn lock_contended(state: &AtomicU32, most: u32, platform: &dyn Platform) -> bool {
     for _ in 0..black_box(SPINS) {
         if take(state) {
-            return;
+            return true;
         }
         spin_loop();
     }
+    let mut left = most;
     while state.swap(CONTENDED, Ordering::Acquire) != FREE {
+        match left {
+            0 => return false,
+            u32::MAX => {}
+            _ => left -= 1,
+        }
         // A panic here would leave the mark behind, and leave its sleepers to the next thread that takes the lock.
         no_unwind(|| platform.wait(state, CONTENDED));
     }
+    true
 }
 
 /// The right to touch what a [`Lock`] protects, until dropped.

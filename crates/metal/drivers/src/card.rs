@@ -9,7 +9,7 @@ use crate::Broken;
 use crate::buffer::Buffer;
 use crate::ring::{Parts, Ring};
 use crate::rooms::Rooms;
-use crate::start::{Unusable, begin, finish, stop};
+use crate::start::{Unusable, begin, finish, needs_reset, stop};
 
 /// The most bytes of a frame, with a VLAN tag and without the frame check sequence.
 pub const FRAME_BYTES: usize = 1518;
@@ -87,7 +87,7 @@ pub struct Card<H: Hal, T: Transport> {
     /// Buffers that nothing is sent from, and who has the others.
     free: Vec<Buffer>,
     rooms: Rooms,
-    is_broken: bool,
+    broken: Option<Broken>,
 }
 
 impl<H: Hal, T: Transport> Card<H, T> {
@@ -102,7 +102,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
                 let rooms = Rooms::try_new(SIZE)?;
                 finish(&mut transport);
                 receive.notify(&mut transport);
-                Ok(Self { transport, receive, send, free, rooms, is_broken: false })
+                Ok(Self { transport, receive, send, free, rooms, broken: None })
             }
             Err(why) => {
                 stop(&mut transport);
@@ -130,16 +130,26 @@ impl<H: Hal, T: Transport> Card<H, T> {
         Ok((receive, send, buffers))
     }
 
-    fn broken<R>(&mut self, found: Result<R, Broken>) -> Result<R, Broken> {
-        if found.is_err() {
-            self.is_broken = true;
+    fn unless_broken<R>(&mut self, found: Result<R, Broken>) -> Result<R, Broken> {
+        found.inspect_err(|broken| {
+            self.broken = Some(*broken);
             stop(&mut self.transport);
-        }
-        found
+        })
     }
 
     fn check(&self) -> Result<(), Broken> {
-        if self.is_broken { Err(Broken) } else { Ok(()) }
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    /// Looks whether the card asks for its reset: it may, where it has told of a change of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], from then on.
+    pub fn look(&mut self) -> Result<(), Broken> {
+        self.check()?;
+        let asks = needs_reset(&self.transport);
+        self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
     }
 
     /// The next frame that has come.
@@ -150,13 +160,13 @@ impl<H: Hal, T: Transport> Card<H, T> {
     pub fn receive(&mut self) -> Result<Option<Received>, Broken> {
         self.check()?;
         let taken = self.receive.take();
-        let taken = self.broken(taken)?;
+        let taken = self.unless_broken(taken)?;
         Ok(taken.map(|(received, written)| Received { written, ..received }))
     }
 
     /// Gives the buffer of a frame back to the card, for another one.
     pub fn give_back(&mut self, received: Received) {
-        if !self.is_broken {
+        if self.broken.is_none() {
             // Its descriptor is free.
             let _ = self.receive.add(received);
         }
@@ -170,7 +180,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
     /// The card is to know of the buffers that it was given, and to interrupt when a frame comes. Returns whether one has
     /// come by now.
     pub fn listen(&mut self) -> bool {
-        if self.is_broken {
+        if self.broken.is_some() {
             return false;
         }
         self.receive.notify(&mut self.transport);
@@ -186,7 +196,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
         self.check()?;
         for _ in 0..TAKEN_BACK {
             let taken = self.send.take();
-            let Some((sent, _)) = self.broken(taken)? else { break };
+            let Some((sent, _)) = self.unless_broken(taken)? else { break };
             self.discard(sent);
         }
         if !self.rooms.take(sender) {
@@ -198,7 +208,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
 
     /// Sends a frame.
     pub fn send(&mut self, mut frame: Outgoing) {
-        if self.is_broken {
+        if self.broken.is_some() {
             return;
         }
         frame.buffer.bytes_mut()[..HEADER].fill(0);

@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::partitions::SECTOR;
 use crate::ring::{Parts, Ring};
 use crate::rooms::Rooms;
-use crate::start::{Unusable, begin, finish, stop, word};
+use crate::start::{Unusable, begin, finish, needs_reset, stop, word};
 
 /// The most requests that are under way.
 pub const SLOTS: usize = 16;
@@ -25,6 +25,7 @@ mod feature {
     pub(super) const READ_ONLY: u64 = 1 << 5;
     pub(super) const BLK_SIZE: u64 = 1 << 6;
     pub(super) const FLUSH: u64 = 1 << 9;
+    pub(super) const CONFIG_WCE: u64 = 1 << 11;
 }
 
 mod config {
@@ -47,7 +48,8 @@ pub struct DiskInfo {
     pub sectors: u64,
     /// It cannot be written.
     pub read_only: bool,
-    /// It may keep what was written in a cache until it is flushed. Another one has written when it says so.
+    /// It may keep what was written in a cache until it is flushed. Another one has written when it says so: a driver may
+    /// take that from a disk that has no flushes (virtio 1.2, 5.2.6.1).
     pub has_cache: bool,
     /// The most bytes of a request: whole sectors, at most [`PIECE_BYTES`].
     pub most: usize,
@@ -133,7 +135,7 @@ pub struct Disk<H: Hal, T: Transport, P> {
     free: Vec<(Buffer, Buffer)>,
     rooms: Rooms,
     info: DiskInfo,
-    is_broken: bool,
+    broken: Option<Broken>,
 }
 
 impl<H: Hal, T: Transport, P> Disk<H, T, P> {
@@ -147,7 +149,7 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
             Ok((ring, free, info)) => {
                 let rooms = Rooms::try_new(SLOTS)?;
                 finish(&mut transport);
-                Ok(Self { transport, ring, free, rooms, info, is_broken: false })
+                Ok(Self { transport, ring, free, rooms, info, broken: None })
             }
             Err(why) => {
                 stop(&mut transport);
@@ -162,6 +164,9 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, DiskInfo), Unusable> {
         let known = feature::SIZE_MAX | feature::READ_ONLY | feature::BLK_SIZE | feature::FLUSH;
         let features = begin(transport, known)?;
+        if features & (feature::FLUSH | feature::CONFIG_WCE) == feature::CONFIG_WCE {
+            return Err(Unusable::Cache);
+        }
         if features & feature::BLK_SIZE != 0 {
             match word(transport, config::BLK_SIZE)? {
                 512 => {}
@@ -201,8 +206,8 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     ///
     /// [`Broken`], from then on.
     pub fn room(&mut self, party: u64, waiter: P) -> Result<Result<Slot<P>, P>, Broken> {
-        if self.is_broken {
-            return Err(Broken);
+        if let Some(broken) = self.broken {
+            return Err(broken);
         }
         if !self.rooms.take(party) {
             return Ok(Err(waiter));
@@ -230,7 +235,7 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
             Operation::Write(sector, len) => (1, sector, fits(sector, len) && !self.info.read_only),
             Operation::Flush => (4, 0, self.info.has_cache),
         };
-        if !may || self.is_broken {
+        if !may || self.broken.is_some() {
             return Err(slot);
         }
         slot.operation = operation;
@@ -245,17 +250,14 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
 
     /// The next request that has ended. What a broken device had has ended, too.
     pub fn ended(&mut self) -> Option<Slot<P>> {
-        if !self.is_broken {
+        if self.broken.is_none() {
             match self.ring.take() {
                 Ok(None) => return None,
                 Ok(Some((mut slot, written))) => {
                     slot.written = written;
                     return Some(slot);
                 }
-                Err(Broken) => {
-                    self.is_broken = true;
-                    stop(&mut self.transport);
-                }
+                Err(broken) => self.give_up(broken),
             }
         }
         let mut slot = self.ring.drain().next()?;
@@ -263,9 +265,22 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
         Some(slot)
     }
 
-    /// Whether its rings made no sense: it is not used any more.
-    pub const fn is_broken(&self) -> bool {
-        self.is_broken
+    /// Looks whether the disk asks for its reset: it may, where it has told of a change of its configuration. Then it is
+    /// [broken](Disk::broken).
+    pub fn look(&mut self) {
+        if self.broken.is_none() && needs_reset(&self.transport) {
+            self.give_up(Broken::NeedsReset);
+        }
+    }
+
+    fn give_up(&mut self, why: Broken) {
+        self.broken = Some(why);
+        stop(&mut self.transport);
+    }
+
+    /// Why it is not used any more, if it is not.
+    pub const fn broken(&self) -> Option<Broken> {
+        self.broken
     }
 
     /// Takes room back; who has waited for it.

@@ -6,7 +6,8 @@
 //!
 //! **What is trusted.** A device reaches memory by itself, and nothing here can confine it to its buffers. But what it
 //! says in its rings is checked. A buffer that it was not given, or a length that the buffer does not have, neither
-//! panics nor reaches other memory. A device whose rings make no sense is [`Broken`], and stopped for good.
+//! panics nor reaches other memory. A device whose rings make no sense is [`Broken`], and stopped for good; and so
+//! is one that asks for its reset.
 
 #![no_std]
 
@@ -22,14 +23,20 @@ mod start;
 
 pub use card::{Card, FRAME_BYTES, Outgoing, Received};
 pub use disk::{Disk, DiskInfo, Failed, Operation, PIECE_BYTES, SLOTS, Slot};
-pub use partitions::{BadTable, Partition, Partitions, SECTOR};
+pub use partitions::{BadTable, Names, Partition, Partitions, SECTOR};
 pub use rooms::Rooms;
 pub use start::Unusable;
 pub use virtio_drivers::transport::mmio::{MmioError, MmioTransport, MmioVersion, VirtIOHeader};
 pub use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
 pub use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// The device has said in its rings what cannot be. It was stopped, and is not used any more.
+/// Why a device was stopped, and is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device has used a buffer that it was not given")]
-pub struct Broken;
+pub enum Broken {
+    /// It has said in its rings what cannot be.
+    #[error("the device has used a buffer that it was not given")]
+    Rings,
+    /// It has failed, as it says itself.
+    #[error("the device has failed, and asks for its reset")]
+    NeedsReset,
+}

@@ -95,9 +95,17 @@ impl Partitions {
         self.is_second
     }
 
-    /// The partition of that name.
-    pub fn find(&self, name: &str) -> Option<&Partition> {
-        self.all.iter().find(|partition| partition.is_named(name))
+    /// The partition of that name. `pause` is called for each that is compared.
+    pub fn find(&self, name: &str, pause: impl Fn()) -> Option<&Partition> {
+        self.all.iter().find(|partition| {
+            pause();
+            partition.is_named(name)
+        })
+    }
+
+    /// The first names, at most so many, and how many more there are, for a message.
+    pub const fn names(&self, most: usize) -> Names<'_> {
+        Names { all: self, most }
     }
 
     /// Reads the tables of a disk of so many sectors, one of which `read` reads at a time. `pause` is called while what was
@@ -203,6 +211,26 @@ impl Partitions {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Some names of partitions, as [`Partitions::names`] gives them. They are printed without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    all: &'a Partitions,
+    most: usize,
+}
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.all.all.iter().take(self.most);
+        let Some(first) = said.next() else { return f.write_str("(none)") };
+        write!(f, "{first}")?;
+        said.try_for_each(|next| write!(f, ", {next}"))?;
+        match self.all.all.len().saturating_sub(self.most) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
         }
     }
 }

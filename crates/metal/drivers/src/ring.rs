@@ -83,18 +83,18 @@ impl<H: Hal, I: Parts, const SIZE: usize> Ring<H, I, SIZE> {
     ///
     /// # Errors
     ///
-    /// [`Broken`]: it has used a chain that it was not given.
+    /// [`Broken::Rings`]: it has used a chain that it was not given.
     pub(crate) fn take(&mut self) -> Result<Option<(I, u32)>, Broken> {
         let Some(token) = self.queue.peek_used() else { return Ok(None) };
-        let place = self.under_way.get_mut(usize::from(token)).ok_or(Broken)?;
-        let mut item = place.take().ok_or(Broken)?;
+        let place = self.under_way.get_mut(usize::from(token)).ok_or(Broken::Rings)?;
+        let mut item = place.take().ok_or(Broken::Rings)?;
         let queue = &mut self.queue;
         // SAFETY: these are the parts of the chain with that token.
         let used = item.with(|inputs, outputs| unsafe { queue.pop_used(token, inputs, outputs) });
         let Ok(written) = used else {
             // It has changed its mind.
             *place = Some(item);
-            return Err(Broken);
+            return Err(Broken::Rings);
         };
         Ok(Some((item, written)))
     }

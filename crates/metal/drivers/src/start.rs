@@ -24,6 +24,9 @@ pub enum Unusable {
     /// A disk whose blocks are not of 512 bytes.
     #[error("its blocks have {0} bytes, and not 512")]
     BlockSize(u32),
+    /// A disk with a cache that cannot be flushed, as none may be (virtio 1.2, 5.2.6.2).
+    #[error("it has a cache, and does not offer to flush it")]
+    Cache,
     /// A disk that takes so little at a time.
     #[error("it takes only {0} bytes at a time")]
     SegmentSize(u32),
@@ -32,7 +35,7 @@ pub enum Unusable {
     NoMemory,
 }
 
-/// Resets a device, and takes those of the features that it offers. Returns which it offers.
+/// Resets a device, and takes those of the features that it offers. Returns which it offers in all.
 pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64, Unusable> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(DeviceStatus::empty());
@@ -41,18 +44,22 @@ pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64
     if transport.requires_legacy_layout() || offered & VERSION_1 == 0 {
         return Err(Unusable::Legacy);
     }
-    let taken = offered & (features | VERSION_1);
-    transport.write_driver_features(taken);
+    transport.write_driver_features(offered & (features | VERSION_1));
     transport.set_status(known | DeviceStatus::FEATURES_OK);
     if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
         return Err(Unusable::Features);
     }
-    Ok(taken)
+    Ok(offered)
 }
 
 /// The device begins to work.
 pub(crate) fn finish(transport: &mut impl Transport) {
     transport.set_status(transport.get_status() | DeviceStatus::DRIVER_OK);
+}
+
+/// Whether the device has failed, and asks for its reset (virtio 1.2, 2.1.2).
+pub(crate) fn needs_reset(transport: &impl Transport) -> bool {
+    transport.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET)
 }
 
 /// Stops the device for good.

@@ -44,13 +44,36 @@ fn partitions_are_found_by_their_names() {
         read(&disk(&[entry("root", first, 99), entry("Daten und mehr", 100, last)]));
     assert_eq!(result, Ok(()));
     assert!(!partitions.is_second());
-    assert_eq!(partitions.find("root").unwrap().sectors, first..100);
-    let other = partitions.find("Daten und mehr").unwrap();
+    assert_eq!(partitions.find("root", || {}).unwrap().sectors, first..100);
+    let other = partitions.find("Daten und mehr", || {}).unwrap();
     assert_eq!((&other.sectors, other.wrong), (&(100..last + 1), None));
     assert_eq!(other.to_string(), "Daten und mehr");
-    assert_eq!(partitions.find("roo"), None);
-    assert_eq!(partitions.find("roott"), None);
-    assert_eq!(partitions.find(""), None);
+    assert_eq!(partitions.find("roo", || {}), None);
+    assert_eq!(partitions.find("roott", || {}), None);
+    assert_eq!(partitions.find("", || {}), None);
+}
+
+#[test]
+fn a_message_has_the_first_names_and_how_many_more_there_are() {
+    let (first, _) = usable(SECTORS);
+    let named = |count: u64| {
+        let entries: Vec<_> =
+            (0..count).map(|at| entry(&format!("p{at}"), first + at, first + at)).collect();
+        let (partitions, result) = read(&disk(&entries));
+        assert_eq!(result, Ok(()));
+        partitions
+    };
+    assert_eq!(named(0).names(3).to_string(), "(none)");
+    assert_eq!(named(1).names(3).to_string(), "p0");
+    assert_eq!(named(3).names(3).to_string(), "p0, p1, p2");
+    assert_eq!(named(4).names(3).to_string(), "p0, p1, p2, and 1 more");
+    let all = named(128);
+    assert_eq!(all.names(3).to_string(), "p0, p1, p2, and 125 more");
+    let pauses = Cell::new(0);
+    let found = all.find("p99", || pauses.set(pauses.get() + 1)).unwrap();
+    assert_eq!((found.sectors.start, pauses.get()), (first + 99, 100));
+    assert!(all.find("p128", || pauses.set(pauses.get() + 1)).is_none());
+    assert_eq!(pauses.get(), 228, "one for each that was compared");
 }
 
 #[test]
@@ -76,11 +99,11 @@ fn what_shares_sectors_or_a_name_or_lies_where_nothing_may_is_not_used() {
         .map(ToString::to_string)
         .collect();
     assert_eq!(used, ["good", "whole"]);
-    assert_eq!(partitions.find("a").unwrap().wrong, Some("it shares sectors with another"));
-    assert_eq!(partitions.find("twice").unwrap().wrong, Some("another has its name"));
-    assert_eq!(partitions.find("back").unwrap().wrong, Some("it ends before it begins"));
+    assert_eq!(partitions.find("a", || {}).unwrap().wrong, Some("it shares sectors with another"));
+    assert_eq!(partitions.find("twice", || {}).unwrap().wrong, Some("another has its name"));
+    assert_eq!(partitions.find("back", || {}).unwrap().wrong, Some("it ends before it begins"));
     for wrong in ["header", "end", "far"] {
-        let why = partitions.find(wrong).unwrap().wrong;
+        let why = partitions.find(wrong, || {}).unwrap().wrong;
         assert_eq!(why, Some("it is not where partitions may be"), "{wrong}");
     }
 }
@@ -93,7 +116,7 @@ fn the_second_table_is_read_where_the_first_is_damaged() {
         disk.get_mut(&damaged).unwrap()[7] ^= 1;
         let (partitions, result) = read(&disk);
         assert_eq!((result, partitions.is_second()), (Ok(()), true), "{damaged}");
-        assert_eq!(partitions.find("root").unwrap().sectors, 100..201);
+        assert_eq!(partitions.find("root", || {}).unwrap().sectors, 100..201);
         disk.get_mut(&(SECTORS - 1)).unwrap()[20] ^= 1;
         let (partitions, result) = read(&disk);
         assert_eq!((result, partitions.all().len()), (Err(BadTable::Damaged), 0));
@@ -212,6 +235,6 @@ proptest! {
         let (partitions, result) = read(&disk);
         // A change of the first is found, and the second is whole.
         prop_assert_eq!(result, Ok(()));
-        prop_assert_eq!(&partitions.find("root").unwrap().sectors, &(100..201));
+        prop_assert_eq!(&partitions.find("root", || {}).unwrap().sectors, &(100..201));
     }
 }

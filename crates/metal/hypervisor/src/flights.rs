@@ -1,6 +1,9 @@
 //! Requests of a guest's disk that are under way, some at a time (*flights*). Each is carried out in pieces, several of
 //! which are under way at a time, and end in any order.
 //!
+//! What a request has written may be to be *kept* when it is over. Then its last piece is a flush, which begins when all
+//! others have ended well.
+//!
 //! If the driver of the disk begins anew, its requests from then on have another *epoch*. No piece of them begins as long
 //! as a piece of an earlier epoch is under way. What is left of earlier requests does not begin at all: nobody waits for
 //! it.
@@ -19,16 +22,25 @@ struct Flight {
     /// How many bytes of it were begun, and how many pieces of these have not ended.
     begun: u64,
     pieces: u32,
+    /// Its flush is still to begin.
+    is_to_flush: bool,
     has_failed: bool,
 }
 
 impl Flight {
     const fn is_over(&self) -> bool {
-        self.is_taken && self.pieces == 0 && (self.has_failed || self.begun == self.len)
+        let has_begun = self.begun == self.len && !self.is_to_flush;
+        self.is_taken && self.pieces == 0 && (self.has_failed || has_begun)
     }
 
-    const fn is_to_go_on(&self) -> bool {
-        self.is_taken && !self.has_failed && self.begun < self.len
+    /// What of it is to begin next, of at most `most` bytes, if something may.
+    fn next(&self, most: u64) -> Option<Part> {
+        let rest = self.len - self.begun;
+        match self.is_taken && !self.has_failed {
+            true if rest > 0 => Some(Part::Data { offset: self.begun, len: rest.min(most) }),
+            true if self.is_to_flush && self.pieces == 0 => Some(Part::Flush),
+            _ => None,
+        }
     }
 }
 
@@ -37,10 +49,32 @@ impl Flight {
 pub struct Piece {
     /// The request.
     pub flight: usize,
-    /// The piece's place in it.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub len: u64,
+    /// What of it.
+    pub part: Part,
+}
+
+/// What a piece is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Some of its bytes.
+    Data {
+        /// The piece's place in the request.
+        offset: u64,
+        /// How many bytes it has.
+        len: u64,
+    },
+    /// The flush, after all of them.
+    Flush,
+}
+
+impl Part {
+    /// Its place in the request.
+    pub const fn offset(self) -> u64 {
+        match self {
+            Self::Data { offset, .. } => offset,
+            Self::Flush => 0,
+        }
+    }
 }
 
 /// Requests that are under way.
@@ -53,13 +87,15 @@ impl Flights {
         self.0.iter().position(|flight| !flight.is_taken)
     }
 
-    /// A request of `len` bytes begins, where there is room. Those of another epoch are given up.
-    pub fn begin(&mut self, flight: usize, len: u64, epoch: u32) {
+    /// A request of `len` bytes begins, where there is room; with a flush behind them, if it `keeps` what was written. Those
+    /// of another epoch are given up.
+    pub fn begin(&mut self, flight: usize, len: u64, keeps: bool, epoch: u32) {
         for other in self.0.iter_mut().filter(|other| other.is_taken && other.epoch != epoch) {
             other.has_failed = true;
         }
         let number = self.0.iter().map(|other| other.number).max().unwrap_or(0) + 1;
-        self.0[flight] = Flight { is_taken: true, number, epoch, len, ..Flight::default() };
+        let new = Flight { is_taken: true, number, epoch, len, ..Flight::default() };
+        self.0[flight] = Flight { is_to_flush: keeps, ..new };
     }
 
     /// The next piece that may begin, of at most `most` bytes: of the request that began first, so that none waits for those
@@ -68,16 +104,21 @@ impl Flights {
         let waits = |flight: &Flight| {
             self.0.iter().any(|other| other.is_taken && other.epoch != flight.epoch)
         };
-        let may_go_on = |(_, flight): &(usize, &Flight)| flight.is_to_go_on() && !waits(flight);
-        let all = self.0.iter().enumerate().filter(may_go_on);
-        let (flight, Flight { begun, len, .. }) = all.min_by_key(|(_, flight)| flight.number)?;
-        Some(Piece { flight, offset: *begun, len: (len - begun).min(most) })
+        let next = |(place, flight): (usize, &Flight)| {
+            let part = flight.next(most).filter(|_| !waits(flight))?;
+            Some((flight.number, Piece { flight: place, part }))
+        };
+        let all = self.0.iter().enumerate().filter_map(next);
+        all.min_by_key(|(number, _)| *number).map(|(_, piece)| piece)
     }
 
     /// A piece, which was the next, has begun.
     pub fn has_begun(&mut self, piece: Piece) {
         let flight = &mut self.0[piece.flight];
-        flight.begun += piece.len;
+        match piece.part {
+            Part::Data { len, .. } => flight.begun += len,
+            Part::Flush => flight.is_to_flush = false,
+        }
         flight.pieces += 1;
     }
 
@@ -119,7 +160,7 @@ mod tests {
         let (mut began, mut order) = (0, [0_usize; FLIGHTS]);
         for _ in 0..10_000 {
             while let Some(place) = flights.vacancy() {
-                flights.begin(place, 8, 0);
+                flights.begin(place, 8, false, 0);
                 began += 1;
                 order[place] = began;
             }
@@ -139,7 +180,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Begin(u64),
+        Begin(u64, bool),
         Anew,
         Piece(u64),
         End(prop::sample::Index, bool),
@@ -147,7 +188,7 @@ mod tests {
 
     fn any_step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (0..100_u64).prop_map(Step::Begin),
+            3 => (0..100_u64, any::<bool>()).prop_map(|(len, keeps)| Step::Begin(len, keeps)),
             1 => Just(Step::Anew),
             6 => (1..40_u64).prop_map(Step::Piece),
             6 => (any::<prop::sample::Index>(), prop::bool::weighted(0.9)).prop_map(|(which, is_well)| Step::End(which, is_well)),
@@ -160,13 +201,24 @@ mod tests {
         epoch: u32,
         len: u64,
         begun: u64,
-        has_failed: bool,
-        is_given_up: bool,
+        keeps: bool,
+        has_flushed: bool,
+        /// A piece of it has failed, or it was given up.
+        is_in_vain: bool,
+    }
+
+    impl Known {
+        /// What of it has not begun, and is not in vain: `false` for the flush alone.
+        fn open(&self) -> Option<bool> {
+            let has_more = self.begun < self.len;
+            (!self.is_in_vain && (has_more || self.keeps && !self.has_flushed)).then_some(has_more)
+        }
     }
 
     proptest! {
-        /// Beside a model that knows all: each byte begins once, in order; nothing begins beside an earlier epoch; each
-        /// request is over once, when its last piece has ended.
+        /// Beside a model that knows all: each byte begins once, in order; a flush begins when all bytes have ended well, and
+        /// nothing that is to be kept is over well before it; nothing begins beside an earlier epoch; each request is over
+        /// once, when its last piece has ended.
         #[test]
         fn each_request_is_carried_out_once(steps in prop::collection::vec(any_step(), 0..300)) {
             let mut flights = Flights::default();
@@ -174,28 +226,41 @@ mod tests {
             let mut epoch = 0;
             for step in steps {
                 match step {
-                    Step::Begin(len) => {
+                    Step::Begin(len, keeps) => {
                         prop_assert_eq!(flights.vacancy().is_none(), known.len() == FLIGHTS);
                         if let Some(flight) = flights.vacancy() {
-                            flights.begin(flight, len, epoch);
-                            known.values_mut().filter(|known| known.epoch != epoch).for_each(|known| known.is_given_up = true);
-                            let new = Known { epoch, len, begun: 0, has_failed: false, is_given_up: false };
+                            flights.begin(flight, len, keeps, epoch);
+                            known.values_mut().filter(|known| known.epoch != epoch).for_each(|known| known.is_in_vain = true);
+                            let new = Known { epoch, len, begun: 0, keeps, has_flushed: false, is_in_vain: false };
                             prop_assert!(known.insert(flight, new).is_none());
                         }
                     }
                     Step::Anew => epoch += 1,
                     Step::Piece(most) => {
-                        let open = |known: &Known| known.begun < known.len && !known.has_failed && !known.is_given_up;
+                        let is_busy = |flight: &usize| under_way.iter().any(|piece| piece.flight == *flight);
+                        let may = |(flight, known): (&usize, &Known)| {
+                            known.open().is_some_and(|has_more| has_more || !is_busy(flight))
+                        };
                         let alone = known.values().all(|other| known.values().all(|one| one.epoch == other.epoch));
                         match flights.next_piece(most) {
-                            None => prop_assert!(!known.values().any(open) || !alone),
+                            None => prop_assert!(!known.iter().any(may) || !alone),
                             Some(piece) => {
                                 prop_assert!(alone);
+                                let is_busy = is_busy(&piece.flight);
                                 let known = known.get_mut(&piece.flight).unwrap();
-                                prop_assert!(open(known));
-                                prop_assert_eq!(piece.offset, known.begun);
-                                prop_assert_eq!(piece.len, most.min(known.len - known.begun));
-                                known.begun += piece.len;
+                                match piece.part {
+                                    Part::Data { offset, len } => {
+                                        prop_assert_eq!(known.open(), Some(true));
+                                        prop_assert_eq!(offset, known.begun);
+                                        prop_assert_eq!(len, most.min(known.len - known.begun));
+                                        known.begun += len;
+                                    }
+                                    Part::Flush => {
+                                        prop_assert_eq!(known.open(), Some(false));
+                                        prop_assert!(!is_busy);
+                                        known.has_flushed = true;
+                                    }
+                                }
                                 flights.has_begun(piece);
                                 under_way.push(piece);
                             }
@@ -204,21 +269,20 @@ mod tests {
                     Step::End(which, is_well) if !under_way.is_empty() => {
                         let piece = under_way.swap_remove(which.index(under_way.len()));
                         flights.has_ended(piece.flight, is_well);
-                        known.get_mut(&piece.flight).unwrap().has_failed |= !is_well;
+                        known.get_mut(&piece.flight).unwrap().is_in_vain |= !is_well;
                     }
                     Step::End(..) => {}
                 }
                 while let Some((flight, is_well)) = flights.next_over() {
                     let known = known.remove(&flight).unwrap();
                     prop_assert!(under_way.iter().all(|piece| piece.flight != flight));
-                    prop_assert_eq!(is_well, !known.has_failed && !known.is_given_up);
-                    prop_assert!(!is_well || known.begun == known.len);
+                    prop_assert_eq!(is_well, !known.is_in_vain);
+                    prop_assert!(!is_well || known.begun == known.len && known.has_flushed == known.keeps);
                 }
                 // Nothing that is over stays.
                 for (flight, known) in &known {
                     let is_busy = under_way.iter().any(|piece| piece.flight == *flight);
-                    let is_to_go_on = known.begun < known.len && !known.has_failed && !known.is_given_up;
-                    prop_assert!(is_busy || is_to_go_on);
+                    prop_assert!(is_busy || known.open().is_some());
                 }
             }
         }
@@ -227,11 +291,12 @@ mod tests {
     #[test]
     fn what_has_not_begun_does_not_end() {
         let mut flights = Flights::default();
-        flights.begin(0, 10, 0);
+        flights.begin(0, 10, true, 0);
         flights.has_ended(0, false);
         flights.has_ended(FLIGHTS, true);
         assert_eq!(flights.next_over(), None);
-        assert_eq!(flights.next_piece(4), Some(Piece { flight: 0, offset: 0, len: 4 }));
+        let part = Part::Data { offset: 0, len: 4 };
+        assert_eq!(flights.next_piece(4), Some(Piece { flight: 0, part }));
         flights.fail(0);
         assert_eq!(flights.next_over(), Some((0, false)));
     }

@@ -74,8 +74,8 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What the VM of a plan needs.
-    pub fn of(plan: &Plan, sizes: Sizes) -> Self {
+    /// What the VM of a plan needs, whose disk has so many bytes of memory.
+    pub fn of(plan: &Plan, disk_bytes: u64, sizes: Sizes) -> Self {
         let (vcpus, blocks) = (u64::from(plan.vcpus), plan.memory / BLOCK);
         let tables = 2 * (blocks + plan.memory.div_ceil(GIB)) + vcpus + UNUSED_TABLES;
         let table_frames = tables + (ROOTS << sizes.root_order);
@@ -85,10 +85,10 @@ impl Needs {
         let run = chunks(table_frames, 0)
             + chunks(ROOTS, sizes.root_order)
             + chunks(threads, sizes.stack_order);
-        let disk = chunks(plan.disk / PAGE_SIZE + plan.disk / BLOCK, 0);
-        let words = |bytes: u64| bytes / BLOCK * size_of::<u64>() as u64;
+        let disk = chunks(disk_bytes.div_ceil(PAGE_SIZE) + disk_bytes.div_ceil(BLOCK), 0);
+        let words = |bytes: u64| bytes.div_ceil(BLOCK) * size_of::<u64>() as u64;
         let heap = HEAP_PIECES * (HEAP + vcpus * VCPU_HEAP + words(plan.memory));
-        let disk_heap = HEAP_PIECES * words(plan.disk);
+        let disk_heap = HEAP_PIECES * words(disk_bytes);
         Self { memory, pages, run, disk, table_frames, heap, disk_heap }
     }
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_gib_takes_its_pages_two_tables_for_each_2_mib_and_one_of_the_hypervisors() {
-        let needs = Needs::of(&plan("memory=1G vcpus=2"), SIZES);
+        let needs = Needs::of(&plan("memory=1G vcpus=2"), 0, SIZES);
         assert_eq!(needs.table_frames, 2 * (512 + 1) + 2 + 128 + 6);
         assert_eq!(needs.pages, (262_144 + 512_u64).div_ceil(16));
         assert_eq!(needs.run, 1162_u64.div_ceil(16) + 1 + 2);
@@ -148,17 +148,17 @@ mod tests {
 
     #[test]
     fn what_is_not_reserved_is_not_guaranteed_and_its_tables_are() {
-        let whole = Needs::of(&plan("memory=1G"), SIZES);
-        let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), SIZES);
+        let whole = Needs::of(&plan("memory=1G"), 0, SIZES);
+        let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), 0, SIZES);
         assert_eq!(whole.pages - half.pages, (512 << 20) / CHUNK_BYTES);
         assert_eq!(whole.table_frames, half.table_frames);
-        let none = Needs::of(&plan("memory=1G overcommit=yes"), SIZES);
+        let none = Needs::of(&plan("memory=1G overcommit=yes"), 0, SIZES);
         assert_eq!((none.memory, half.pages - none.pages), (0, (512 << 20) / CHUNK_BYTES));
     }
 
     #[test]
     fn a_disk_is_guaranteed_at_full_size_with_its_tables() {
-        let needs = Needs::of(&plan("memory=64M disk=64M overcommit=yes"), SIZES);
+        let needs = Needs::of(&plan("memory=64M overcommit=yes"), 64 << 20, SIZES);
         assert_eq!(needs.disk, (16_384_u64 + 32).div_ceil(16));
     }
 }

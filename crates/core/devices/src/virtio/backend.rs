@@ -50,8 +50,13 @@ pub(crate) trait Backend {
     /// Becomes what was saved.
     fn adopt(&mut self, saved: Self::Saved);
 
-    /// Does what a chain asks for; how many bytes were written to it.
-    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed>;
+    /// Does what a chain asks for, of a driver that has taken these features; how many bytes were written to it.
+    fn serve(
+        &mut self,
+        chain: &Chain,
+        features: u64,
+        memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed>;
 }
 
 /// Only this crate's devices are behind [`Mmio`](super::Mmio).

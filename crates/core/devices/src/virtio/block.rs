@@ -121,6 +121,10 @@ impl<D: Disk> Block<D> {
         (Status::Ok, len)
     }
 
+    fn flush(&mut self) -> Status {
+        if self.disk.flush().is_ok() { Status::Ok } else { Status::Error }
+    }
+
     fn write(&mut self, start: u64, chain: &Chain, memory: &impl GuestMemory) -> Status {
         let len = chain.readable() - HEADER;
         let mut done = 0;
@@ -184,15 +188,20 @@ impl<D: Disk> Backend for Block<D> {
         self.id = id;
     }
 
-    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
+    fn serve(
+        &mut self,
+        chain: &Chain,
+        features: u64,
+        memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed> {
         let order = Order::parse(chain, self.disk.sectors(), self.disk.is_read_only(), memory)?;
         let (status, written) = match order {
             Order::Read(start) => self.read(start, chain, memory),
-            Order::Write(start) => (self.write(start, chain, memory), 0),
-            Order::Flush => {
-                let flushed = self.disk.flush();
-                (if flushed.is_ok() { Status::Ok } else { Status::Error }, 0)
-            }
+            Order::Write(start) => match self.write(start, chain, memory) {
+                Status::Ok if is_through(features) => (self.flush(), 0),
+                status => (status, 0),
+            },
+            Order::Flush => (self.flush(), 0),
             Order::Id => request::identify(chain, &self.id, memory),
             Order::Wrong(status) => (status, 0),
         };
@@ -211,6 +220,12 @@ fn id_bytes(id: &str) -> [u8; ID_BYTES] {
 fn features(is_read_only: bool) -> u64 {
     let read_only = if is_read_only { feature::READ_ONLY } else { 0 };
     feature::SIZE_MAX | feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | read_only
+}
+
+/// Whether what is written is to be kept as soon as the write is answered: it is, where the driver has not taken the feature
+/// by which it flushes (virtio 1.2, 5.2.6.2).
+const fn is_through(features: u64) -> bool {
+    features & feature::FLUSH == 0
 }
 
 /// The byte at `offset` into the configuration of a disk of so many sectors.

@@ -36,7 +36,12 @@ impl<F: FnMut(&mut [u8])> Backend for Entropy<F> {
 
     fn adopt(&mut self, (): ()) {}
 
-    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
+    fn serve(
+        &mut self,
+        chain: &Chain,
+        _features: u64,
+        memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed> {
         let mut bytes = [0; MOST];
         let count = chain.writable().min(MOST as u64) as usize;
         if count == 0 {

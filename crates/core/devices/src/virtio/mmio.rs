@@ -230,14 +230,14 @@ impl<D: Device> Mmio<D> {
     }
 
     fn serve_next(&mut self, memory: &impl GuestMemory) -> Result<Served, Malformed> {
-        let rules = self.rules();
+        let (rules, features) = (self.rules(), self.features);
         let Self { queues, chain, device, interrupts, .. } = self;
         let queue = &mut queues[D::SERVED];
         let Some(head) = queue.next(rules, chain, memory)? else {
             let more = queue.rest(rules, memory)?;
             return Ok(if more { Served::One } else { Served::Nothing });
         };
-        let written = device.serve(chain, memory)?;
+        let written = device.serve(chain, features, memory)?;
         if queue.complete(rules, &[Used { head, written }], memory)? {
             *interrupts |= USED;
         }
@@ -258,6 +258,11 @@ impl<D: Device> Mmio<D> {
     /// Whether the driver has taken one of these features.
     pub(super) fn has_agreed(&self, features: u64) -> bool {
         self.features & features != 0
+    }
+
+    /// The features that the driver has taken.
+    pub(super) fn agreed(&self) -> u64 {
+        self.features
     }
 
     /// Another number each time that a queue begins anew: what was taken before that is to be given back no more.

@@ -20,7 +20,7 @@ pub(crate) struct Ram {
     pub(crate) bytes: Vec<u8>,
     pub(crate) read_only: bool,
     fails_at: Option<u64>,
-    flushes: u32,
+    pub(crate) flushes: u32,
 }
 
 impl Ram {
@@ -68,6 +68,8 @@ impl Disk for Ram {
 }
 
 const ALL: u64 = VERSION_1 | INDIRECT_FEATURE | EVENT_FEATURE;
+/// `VIRTIO_BLK_F_FLUSH`.
+const FLUSHES: u64 = 1 << 9;
 const READ: u32 = 0;
 const WRITE_OUT: u32 = 1;
 const FLUSH: u32 = 4;
@@ -269,6 +271,18 @@ fn flush_and_the_name_are_there_and_what_is_not_is_unsupported() {
     assert_eq!(machine.memory.get(DATA, 20), b"a disk of the tests,");
     for kind in [2, 3, 11, 13, 14, u32::MAX] {
         assert_eq!(machine.request(kind, 0, &[(DATA, 512)], false), (2, 1), "{kind}");
+    }
+}
+
+#[test]
+fn a_write_is_flushed_before_it_is_answered_where_the_driver_does_not_flush() {
+    for (features, flushes) in [(ALL, 1), (ALL | FLUSHES, 0)] {
+        let mut machine = Machine::with(Ram { fails_at: Some(600), ..Ram::new() }, features);
+        assert_eq!(machine.request(WRITE_OUT, 0, &[(DATA, 512)], false), (0, 1));
+        assert_eq!(machine.device.device().disk().flushes, flushes);
+        assert_eq!(machine.request(WRITE_OUT, 1, &[(DATA, 512)], false), (1, 1));
+        assert_eq!(machine.request(READ, 0, &[(DATA, 512)], false), (0, 513));
+        assert_eq!(machine.device.device().disk().flushes, flushes, "nothing was written");
     }
 }
 

@@ -8,7 +8,7 @@ use mayfly_state::{State, Writer};
 use proptest::prelude::*;
 
 use crate::guest::*;
-use crate::{ALL, FLUSH, GET_ID, READ, Ram, SECTORS, WRITE_OUT};
+use crate::{ALL, FLUSH, FLUSHES, GET_ID, READ, Ram, SECTORS, WRITE_OUT};
 
 const SIZE: u16 = 16;
 
@@ -20,8 +20,12 @@ struct Machine {
 
 impl Machine {
     fn new(is_read_only: bool) -> Self {
+        Self::with(is_read_only, ALL | FLUSHES)
+    }
+
+    fn with(is_read_only: bool, features: u64) -> Self {
         let mut device = Mmio::new(Remote::new(SECTORS, is_read_only, "a disk elsewhere"));
-        start(&mut device, ALL, SIZE.into());
+        start(&mut device, features, SIZE.into());
         Self { memory: Memory::new(), driver: Driver { size: SIZE, available: 0 }, device }
     }
 
@@ -100,6 +104,22 @@ fn requests_that_are_under_way_together_end_in_any_order() {
 }
 
 #[test]
+fn what_a_driver_writes_that_does_not_flush_is_kept_before_it_is_answered() {
+    for (features, is_through) in [(ALL, true), (ALL | FLUSHES, false)] {
+        let mut machine = Machine::with(false, features);
+        machine.ask(0, WRITE_OUT, 7, 512);
+        let work =
+            if is_through { Work::WriteThrough(7 * 512, 512) } else { Work::Write(7 * 512, 512) };
+        assert_eq!(machine.take().1, Taken::Work(work));
+    }
+    // Another driver of the same disk may flush, after its reset.
+    let mut machine = Machine::with(false, ALL | FLUSHES);
+    start(&mut machine.device, ALL, SIZE.into());
+    machine.ask(0, WRITE_OUT, 0, 512);
+    assert_eq!(machine.take().1, Taken::Work(Work::WriteThrough(0, 512)));
+}
+
+#[test]
 fn a_request_from_before_a_reset_is_not_answered_after_it() {
     let mut machine = Machine::new(false);
     machine.ask(0, READ, 0, 512);
@@ -128,6 +148,7 @@ fn what_the_embedder_cannot_do_is_answered_at_once() {
         (READ, 0, 500, 1),
         (READ, SECTORS - 1, 1024, 1),
         (11, 0, 512, 2),
+        (FLUSH, 0, 512, 0),
         (GET_ID, 0, 20, 0),
     ] {
         machine.ask(0, kind, sector, len);
@@ -174,6 +195,10 @@ fn carry_out(
             request.get(0, &mut bytes, memory).map_err(|_| DiskError)?;
             disk.write(start, &bytes)
         }
+        Work::WriteThrough(start, len) => {
+            carry_out(Work::Write(start, len), request, disk, memory)?;
+            disk.flush()
+        }
         Work::Flush => disk.flush(),
     }
 }
@@ -182,13 +207,15 @@ proptest! {
     /// It answers any request as a [`Block`] does.
     #[test]
     fn it_does_what_a_disk_does_that_is_at_hand(
+        flushes in any::<bool>(),
         requests in prop::collection::vec((0..12_u32, 0..SECTORS + 2, prop_oneof![
             (0..8_u32).prop_map(|count| count * 512), 1..3000_u32, Just(MAX_SEGMENT_BYTES)
         ], any::<u8>()), 1..20),
     ) {
         let mut here = Mmio::new(Block::new(Ram::new(), "a disk elsewhere"));
-        start(&mut here, ALL, SIZE.into());
-        let mut machine = Machine::new(false);
+        let features = if flushes { ALL | FLUSHES } else { ALL };
+        start(&mut here, features, SIZE.into());
+        let mut machine = Machine::with(false, features);
         let (memory, mut driver) = (Memory::new(), Driver { size: SIZE, available: 0 });
         let mut disk = Ram::new();
         for (kind, sector, len, byte) in requests {
@@ -210,6 +237,7 @@ proptest! {
             prop_assert_eq!(status(&memory, 0), status(&machine.memory, 0));
             prop_assert_eq!(memory.get(data(0), 0x1e00), machine.memory.get(data(0), 0x1e00));
             prop_assert_eq!(&here.device().disk().bytes, &disk.bytes);
+            prop_assert_eq!(here.device().disk().flushes, disk.flushes);
         }
     }
 
@@ -224,7 +252,9 @@ proptest! {
         for _ in 0..8 {
             if let (request, Taken::Work(work)) = machine.take() {
                 let bytes = match work {
-                    Work::Read(start, len) | Work::Write(start, len) => start + len,
+                    Work::Read(start, len)
+                    | Work::Write(start, len)
+                    | Work::WriteThrough(start, len) => start + len,
                     Work::Flush => 0,
                 };
                 prop_assert!(bytes <= SECTORS * 512);

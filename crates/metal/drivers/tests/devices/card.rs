@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use mayfly_drivers::{Broken, Card, DeviceType, FRAME_BYTES, Unusable};
+use mayfly_drivers::{Broken, Card, DeviceStatus, DeviceType, FRAME_BYTES, Unusable};
 use proptest::prelude::*;
 
 use crate::fake::{Fake, Host, VERSION_1};
@@ -137,11 +137,11 @@ fn a_buffer_that_the_device_was_not_given_breaks_it_for_good() {
     for number in [128, 200, 0xffff, u32::MAX] {
         let (device, mut card) = card();
         device.used(RECEIVE, number, 60);
-        assert_eq!(card.receive().err(), Some(Broken), "{number}");
+        assert_eq!(card.receive().err(), Some(Broken::Rings), "{number}");
         assert_eq!(device.0.lock().unwrap().stops, 1);
         comes(&device, &[0; 60]);
-        assert_eq!(card.receive().err(), Some(Broken));
-        assert_eq!(card.room(1).err(), Some(Broken));
+        assert_eq!(card.receive().err(), Some(Broken::Rings));
+        assert_eq!(card.room(1).err(), Some(Broken::Rings));
         assert!(!card.listen());
     }
     // One twice.
@@ -150,11 +150,33 @@ fn a_buffer_that_the_device_was_not_given_breaks_it_for_good() {
     device.used(RECEIVE, number.into(), 60);
     device.used(RECEIVE, number.into(), 60);
     assert!(card.receive().unwrap().is_some());
-    assert_eq!(card.receive().err(), Some(Broken));
+    assert_eq!(card.receive().err(), Some(Broken::Rings));
     // One that was not sent.
     let (device, mut card) = self::card();
     device.used(SEND, 0, 0);
-    assert_eq!(card.room(1).err(), Some(Broken));
+    assert_eq!(card.room(1).err(), Some(Broken::Rings));
+    assert_eq!(device.0.lock().unwrap().stops, 1);
+}
+
+#[test]
+fn a_card_that_asks_for_its_reset_is_used_no_more() {
+    let (device, mut card) = card();
+    comes(&device, &[0; 60]);
+    let out = card.room(1).unwrap().unwrap();
+    assert_eq!(card.look(), Ok(()));
+    device.0.lock().unwrap().status |= DeviceStatus::DEVICE_NEEDS_RESET;
+    assert_eq!(card.look(), Err(Broken::NeedsReset));
+    assert_eq!(device.0.lock().unwrap().stops, 1);
+    assert!(device.0.lock().unwrap().status.is_empty());
+    // Its status is that of a device after reset now; it is stopped once, and stays so.
+    for _ in 0..2 {
+        assert_eq!(card.look(), Err(Broken::NeedsReset));
+        assert_eq!(card.receive().err(), Some(Broken::NeedsReset));
+        assert_eq!(card.room(1).err(), Some(Broken::NeedsReset));
+        assert!(!card.listen());
+    }
+    card.send(out);
+    assert!(device.next(SEND).is_none());
     assert_eq!(device.0.lock().unwrap().stops, 1);
 }
 
@@ -224,7 +246,7 @@ proptest! {
                         prop_assert!(!is_broken);
                         received.extend(taken);
                     }
-                    Err(Broken) => is_broken = true,
+                    Err(_) => is_broken = true,
                 },
                 Step::GiveBack(which) if !received.is_empty() => {
                     card.give_back(received.swap_remove(which.index(received.len())));
@@ -234,7 +256,7 @@ proptest! {
                         prop_assert!(!is_broken);
                         out.extend(taken);
                     }
-                    Err(Broken) => is_broken = true,
+                    Err(_) => is_broken = true,
                 },
                 Step::Send(which) if !out.is_empty() => {
                     card.send(out.swap_remove(which.index(out.len())));

@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 
 use mayfly_drivers::{
-    DeviceType, Disk, DiskInfo, Operation, PIECE_BYTES, SECTOR, SLOTS, Slot, Unusable,
+    Broken, DeviceStatus, DeviceType, Disk, DiskInfo, Operation, PIECE_BYTES, SECTOR, SLOTS, Slot,
+    Unusable,
 };
 use proptest::prelude::*;
 
@@ -12,6 +13,7 @@ const SIZE_MAX: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 5;
 const BLK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
+const CONFIG_WCE: u64 = 1 << 11;
 
 type Under = Disk<Host, Fake, u32>;
 
@@ -180,9 +182,47 @@ fn all_requests_of_a_device_that_was_found_out_have_failed() {
         }
         waiters.sort_unstable();
         assert_eq!(waiters, [0, 1, 2, 3, 4], "{number}");
-        assert!(disk.is_broken());
+        assert_eq!(disk.broken(), Some(Broken::Rings));
         assert_eq!(device.0.lock().unwrap().stops, 1);
         assert!(disk.room(0, 9).is_err());
+    }
+}
+
+#[test]
+fn a_disk_that_asks_for_its_reset_is_used_no_more_and_its_requests_have_failed() {
+    let (device, mut disk) = disk(0);
+    let spare = slot(&mut disk, 9);
+    for waiter in 0..3 {
+        let one = slot(&mut disk, waiter);
+        disk.start(one, Operation::Read(waiter.into(), 512)).unwrap();
+    }
+    disk.look();
+    assert_eq!(disk.broken(), None);
+    device.0.lock().unwrap().status |= DeviceStatus::DEVICE_NEEDS_RESET;
+    disk.look();
+    assert_eq!(disk.broken(), Some(Broken::NeedsReset));
+    // What it does in spite of that counts no more.
+    answer(&device, 0, &[9; 512]);
+    let mut ended = Vec::new();
+    while let Some(slot) = disk.ended() {
+        assert!(slot.result().is_err());
+        ended.push(disk.give_back(slot));
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2]);
+    assert!(disk.start(spare, Operation::Read(0, 512)).is_err());
+    disk.look();
+    assert_eq!(disk.room(0, 9).err(), Some(Broken::NeedsReset));
+    assert_eq!(device.0.lock().unwrap().stops, 1);
+}
+
+#[test]
+fn a_disk_is_flushed_where_it_can_be_and_has_no_cache_otherwise() {
+    for (offered, has_cache) in [(FLUSH, true), (FLUSH | CONFIG_WCE, true), (0, false)] {
+        let (device, disk) = disk(offered);
+        assert_eq!(disk.info().has_cache, has_cache);
+        let taken = device.0.lock().unwrap().taken;
+        assert_eq!(taken & (FLUSH | CONFIG_WCE), offered & FLUSH);
     }
 }
 
@@ -194,6 +234,7 @@ fn a_disk_that_cannot_be_used_says_why() {
     };
     assert_eq!(with(BLK_SIZE, config(0, 4096)), Some(Unusable::BlockSize(4096)));
     assert_eq!(with(SIZE_MAX, config(511, 512)), Some(Unusable::SegmentSize(511)));
+    assert_eq!(with(CONFIG_WCE, config(0, 512)), Some(Unusable::Cache));
     assert_eq!(with(0, vec![0; 4]), Some(Unusable::Configuration));
     let device = Fake::new(DeviceType::Block, VERSION_1, &config(0, 512));
     device.0.lock().unwrap().generations = u32::MAX;
@@ -279,6 +320,6 @@ proptest! {
                 under_way.swap_remove(place.unwrap());
             }
         }
-        prop_assert!(!disk.is_broken() || under_way.is_empty());
+        prop_assert!(disk.broken().is_none() || under_way.is_empty());
     }
 }

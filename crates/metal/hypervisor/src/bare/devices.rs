@@ -34,6 +34,7 @@ pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod frames;
 pub(crate) mod network;
+mod overlay;
 pub(crate) mod partition;
 pub(crate) mod uart;
 

@@ -311,7 +311,7 @@ impl Monitor {
             return say!("mayfly: {name} does not start: {why}");
         }
         machine.counts.ask();
-        let needs = self.host.needs(&machine.plan);
+        let needs = self.host.needs(&machine.plan, machine.disk_bytes());
         if let Err(why) = machine.admit(&needs) {
             machine.over();
             return say!("mayfly: {name} does not start: it needs {needs}; {why}");

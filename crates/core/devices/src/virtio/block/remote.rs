@@ -58,7 +58,12 @@ impl Backend for Remote {
         self.id = id;
     }
 
-    fn serve(&mut self, _chain: &Chain, _memory: &impl GuestMemory) -> Result<u32, Malformed> {
+    fn serve(
+        &mut self,
+        _chain: &Chain,
+        _features: u64,
+        _memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed> {
         Err(Malformed)
     }
 }
@@ -71,6 +76,8 @@ pub enum Work {
     Read(u64, u64),
     /// To write so many bytes, of [`Request::get`], to the first number on.
     Write(u64, u64),
+    /// The same, and to have it be kept before it is answered: the driver does not flush.
+    WriteThrough(u64, u64),
     /// To have all that it has answered as written be kept from now on.
     Flush,
 }
@@ -167,6 +174,7 @@ impl Mmio<Remote> {
         memory: &impl GuestMemory,
     ) -> Result<Taken, Malformed> {
         let (rules, epoch) = (self.rules(), self.epoch());
+        let is_through = super::is_through(self.agreed());
         let (queue, _) = self.queue(QUEUE);
         let head = loop {
             if let Some(head) = queue.next(rules, &mut request.chain, memory)? {
@@ -185,8 +193,15 @@ impl Mmio<Remote> {
                 return Ok(Taken::Work(Work::Read(start, request.reads)));
             }
             Order::Write(start) => {
-                return Ok(Taken::Work(Work::Write(start, chain.readable() - HEADER)));
+                let len = chain.readable() - HEADER;
+                return Ok(Taken::Work(if is_through {
+                    Work::WriteThrough(start, len)
+                } else {
+                    Work::Write(start, len)
+                }));
             }
+            // Nothing was written that would be to be kept.
+            Order::Flush if is_read_only => (Status::Ok, 0),
             Order::Flush => return Ok(Taken::Work(Work::Flush)),
             Order::Id => request::identify(chain, &id, memory),
             Order::Wrong(status) => (status, 0),

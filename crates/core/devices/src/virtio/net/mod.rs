@@ -145,7 +145,12 @@ impl Backend for Net {
         (self.mac, self.announces) = (mac, announces);
     }
 
-    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
+    fn serve(
+        &mut self,
+        chain: &Chain,
+        _features: u64,
+        memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed> {
         self.command(chain, memory)
     }
 }

@@ -13,13 +13,14 @@ use super::virtio::{Ram, Virtio};
 use crate::bare::own::tenant::{Done, Tenant};
 use crate::bare::threads::Bell;
 use crate::bare::world::World;
+use crate::bare::world::memory::GuestMemory;
 
 /// What a disk keeps its bytes in.
 pub(crate) enum Medium {
     /// Frames of the VM's.
     Frames(Frames),
-    /// A partition, which is the VM's.
-    Partition(Arc<Tenant>),
+    /// A partition, which is the VM's, and the memory that lies over it, if it is not written itself.
+    Partition(Arc<Tenant>, Option<Arc<GuestMemory>>),
 }
 
 impl Medium {
@@ -27,7 +28,7 @@ impl Medium {
     pub(crate) fn frames(self) -> Option<Frames> {
         match self {
             Self::Frames(frames) => Some(frames),
-            Self::Partition(_) => None,
+            Self::Partition(..) => None,
         }
     }
 }
@@ -56,8 +57,8 @@ impl Disk {
                 let virtio = Virtio::new(world, frames, make, line, DISK_INTERRUPT, bell);
                 Self::Frames(Arc::new(virtio))
             }
-            Medium::Partition(tenant) => {
-                let partition = Partition::new(world, tenant, line, DISK_INTERRUPT, bell);
+            Medium::Partition(tenant, over) => {
+                let partition = Partition::new(world, tenant, over, line, DISK_INTERRUPT, bell);
                 Self::Partition(Box::new(partition))
             }
         }

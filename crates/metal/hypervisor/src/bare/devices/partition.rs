@@ -4,26 +4,39 @@
 //! thread waits for none: a piece that has ended rings its bell. When the last piece of a request has ended, the request is
 //! answered.
 //!
+//! **Kept data.** A driver that does not flush has each write answered only when it is kept: the write's last piece is a
+//! flush of the machine's disk.
+//!
+//! **Overlays.** The partition may lie under memory of the VM's: then all that is written goes there, and what was written is
+//! read from there ([`Overlay`]). That is done at once, a page at a time, and takes no room of the machine's disk. A flush has
+//! nothing to do.
+//!
 //! **Order.** A flush is passed on when it is taken. What was answered as written before that has been written by the
 //! machine's disk, so the flush of the machine's disk is for that, too. Requests that are under way together have no order,
 //! on any disk.
 
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_devices::virtio::{DiskError, Mmio, Remote, Request, Taken, Work};
-use mayfly_drivers::{Broken, Operation};
-use mayfly_hypervisor::flights::{FLIGHTS, Flights, Piece};
+use mayfly_drivers::Operation;
+use mayfly_hypervisor::flights::{FLIGHTS, Flights, Part, Piece};
 use mayfly_vm::Device;
 use mayfly_vm::platform::lock::Lock;
 
 use super::arch::Controller;
+use super::overlay::Overlay;
 use super::virtio::{Ram, Virtio};
 use crate::bare::own::tenant::{Done, PieceSlot, Tenant};
 use crate::bare::processor::timer;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
+use crate::bare::world::memory::GuestMemory;
+
+/// How much is copied to an overlay, or from it, at a time.
+const PAGE: usize = 4096;
 
 /// How long the end of a run waits for what is under way, in seconds.
 const PATIENCE: u64 = 10;
@@ -39,6 +52,8 @@ struct Requests {
     flights: Flights,
     /// What each flight is.
     all: Vec<(Request, Work)>,
+    /// What is copied to an overlay, or from it; nothing if there is none.
+    page: Vec<u8>,
     /// The driver may have asked for more.
     has_more: bool,
 }
@@ -48,16 +63,18 @@ pub(crate) struct Partition {
     world: Arc<World>,
     virtio: Arc<Virtio<Remote, Shape>>,
     tenant: Arc<Tenant>,
+    overlay: Option<Overlay>,
     bell: Arc<Bell>,
     run: u32,
     requests: Lock<Requests>,
 }
 
-/// How many bytes the pieces of some work have; one for a flush.
-const fn len(work: Work) -> u64 {
+/// How many bytes some work has, and whether a flush is behind them.
+const fn parts(work: Work) -> (u64, bool) {
     match work {
-        Work::Read(_, len) | Work::Write(_, len) => len,
-        Work::Flush => 1,
+        Work::Read(_, len) | Work::Write(_, len) => (len, false),
+        Work::WriteThrough(_, len) => (len, true),
+        Work::Flush => (0, true),
     }
 }
 
@@ -66,6 +83,7 @@ impl Partition {
     pub(crate) fn new(
         world: &Arc<World>,
         tenant: Arc<Tenant>,
+        over: Option<Arc<GuestMemory>>,
         line: &Arc<Controller>,
         interrupt: u32,
         bell: &Arc<Bell>,
@@ -73,13 +91,17 @@ impl Partition {
         let make = |Shape { sectors, is_read_only }| {
             Mmio::new(Remote::new(sectors, is_read_only, "mayfly"))
         };
-        let shape = Shape { sectors: tenant.sectors(), is_read_only: tenant.is_read_only() };
+        let sectors = tenant.sectors();
+        let overlay = over.map(|memory| Overlay::new(memory, sectors));
+        let is_read_only = tenant.is_read_only() && overlay.is_none();
+        let shape = Shape { sectors, is_read_only };
         let virtio = Arc::new(Virtio::new(world, shape, make, line, interrupt, bell));
         let run = tenant.begin(bell);
         let all = (0..FLIGHTS).map(|_| (Request::new(), Work::Flush)).collect();
-        let requests = Requests { flights: Flights::default(), all, has_more: false };
+        let page = vec![0; if overlay.is_some() { PAGE } else { 0 }];
+        let requests = Requests { flights: Flights::default(), all, page, has_more: false };
         let (world, bell, requests) = (Arc::clone(world), Arc::clone(bell), Lock::new(requests));
-        Self { world, virtio, tenant, bell, run, requests }
+        Self { world, virtio, tenant, overlay, bell, run, requests }
     }
 
     /// Its registers.
@@ -135,7 +157,7 @@ impl Partition {
             let (count, by) = match *work {
                 _ if !is_well => (&done.errors, 1),
                 Work::Read(_, len) => (&done.read, len),
-                Work::Write(_, len) => (&done.written, len),
+                Work::Write(_, len) | Work::WriteThrough(_, len) => (&done.written, len),
                 Work::Flush => (&done.flushes, 1),
             };
             count.fetch_add(by, Ordering::Relaxed);
@@ -148,20 +170,70 @@ impl Partition {
     /// Starts a piece, if there is one, and room for it.
     fn start(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
         let Some(piece) = requests.flights.next_piece(self.tenant.most()) else { return false };
-        match self.tenant.room(self.run, piece.flight, piece.offset) {
+        let piece = match &self.overlay {
+            None => piece,
+            Some(overlay) => match self.carry_out(overlay, piece, requests, ram) {
+                None => return true,
+                Some(piece) => piece,
+            },
+        };
+        match self.tenant.room(self.run, piece.flight, piece.part.offset()) {
             Ok(None) => return false,
             Ok(Some(slot)) => self.start_in(slot, piece, requests, ram),
-            Err(Broken) => requests.flights.fail(piece.flight),
+            Err(_) => requests.flights.fail(piece.flight),
         }
         true
     }
 
+    /// Carries out the beginning of a piece, if it is of the overlay. Otherwise returns what of the piece is the partition's.
+    fn carry_out(
+        &self,
+        overlay: &Overlay,
+        piece: Piece,
+        requests: &mut Requests,
+        ram: &Ram<'_>,
+    ) -> Option<Piece> {
+        let Requests { flights, all, page, .. } = requests;
+        let Piece { flight, part } = piece;
+        let (request, work) = &all[flight];
+        let (part, is_well) = match (*work, part) {
+            (_, Part::Flush) | (Work::Flush, _) => (part, true),
+            (Work::Read(start, _), Part::Data { offset, len }) => {
+                let found = overlay.part(start + offset, len);
+                if let Ok((len, false)) = found {
+                    return Some(Piece { flight, part: Part::Data { offset, len } });
+                }
+                let len = found.map_or(len, |(len, _)| len).min(PAGE as u64);
+                let page = &mut page[..len as usize];
+                let is_read = found.is_ok() && overlay.read(start + offset, page).is_ok();
+                let is_put = self.virtio.with(|device| {
+                    is_read && device.is_wanted(request) && request.put(offset, page, ram).is_ok()
+                });
+                (Part::Data { offset, len }, is_put)
+            }
+            (Work::Write(start, _) | Work::WriteThrough(start, _), Part::Data { offset, len }) => {
+                let len = len.min(PAGE as u64);
+                let page = &mut page[..len as usize];
+                let is_there = self.virtio.with(|device| {
+                    device.is_wanted(request) && request.get(offset, page, ram).is_ok()
+                });
+                let is_written = is_there && overlay.write(start + offset, page).is_ok();
+                (Part::Data { offset, len }, is_written)
+            }
+        };
+        flights.has_begun(Piece { flight, part });
+        flights.has_ended(flight, is_well);
+        None
+    }
+
     fn start_in(&self, mut slot: PieceSlot, piece: Piece, requests: &mut Requests, ram: &Ram<'_>) {
         let (request, work) = &requests.all[piece.flight];
-        let Piece { flight, offset, len } = piece;
-        let operation = match *work {
-            Work::Read(start, _) => Operation::Read(start + offset, len as usize),
-            Work::Write(start, _) => {
+        let flight = piece.flight;
+        let operation = match (*work, piece.part) {
+            (Work::Read(start, _), Part::Data { offset, len }) => {
+                Operation::Read(start + offset, len as usize)
+            }
+            (Work::Write(start, _) | Work::WriteThrough(start, _), Part::Data { offset, len }) => {
                 let data = slot.data(len as usize);
                 let is_there = self.virtio.with(|device| {
                     device.is_wanted(request) && request.get(offset, data, ram).is_ok()
@@ -172,7 +244,7 @@ impl Partition {
                 }
                 Operation::Write(start + offset, len as usize)
             }
-            Work::Flush => Operation::Flush,
+            (_, Part::Flush) | (Work::Flush, _) => Operation::Flush,
         };
         requests.flights.has_begun(piece);
         // A disk without a cache has written when it says so.
@@ -205,7 +277,8 @@ impl Partition {
             Taken::Answered => self.virtio.drive(),
             Taken::Work(work) => {
                 *kept = work;
-                requests.flights.begin(flight, len(work), request.epoch());
+                let (len, keeps) = parts(work);
+                requests.flights.begin(flight, len, keeps, request.epoch());
             }
         }
         true
@@ -216,16 +289,12 @@ impl Partition {
         let deadline = timer::ticks() + PATIENCE * timer::frequency();
         loop {
             let seen = self.bell.rung();
-            while let Some(slot) = self.tenant.next_ended() {
-                self.tenant.give_back(slot);
-                threads::preemption_point();
-            }
-            if !self.tenant.is_busy() || timer::ticks() >= deadline {
-                break;
+            let is_busy = self.tenant.is_busy();
+            if !is_busy || timer::ticks() >= deadline {
+                self.tenant.end();
+                return !is_busy;
             }
             self.bell.wait(seen, deadline);
         }
-        self.tenant.end();
-        !self.tenant.is_busy()
     }
 }

@@ -19,6 +19,10 @@ use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
 
+/// How often a thread of another VM, or of none, sleeps for the lock of a device, which the device's vCPUs take as often as
+/// they like.
+const PATIENCE: u32 = 8;
+
 /// A virtio device, which is made of an `S` when a vCPU first accesses its registers.
 pub(crate) struct Virtio<D, S> {
     world: Arc<World>,
@@ -151,6 +155,13 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         then(self.device.lock(&*self.world).get())
     }
 
+    /// The same for a thread that works for others than its VM, too, and that its vCPUs are not to hold up; unless they keep
+    /// the lock from it.
+    pub(crate) fn with_soon<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> Option<T> {
+        let mut device = self.device.lock_within(PATIENCE, &*self.world)?;
+        Some(then(device.get()))
+    }
+
     /// Whether its driver has notified it since this was asked last.
     pub(crate) fn take_notice(&self) -> bool {
         self.is_notified.swap(false, Ordering::Acquire)
@@ -168,6 +179,19 @@ impl<D: virtio::Device, S> Virtio<D, S> {
             || self.with(|device| device.interrupt()),
             |level| set_line(&self.line, self.interrupt, level),
         );
+    }
+
+    /// The same for a thread that its vCPUs are not to hold up: where the line does not settle at once, the thread of the
+    /// devices sees to it.
+    pub(crate) fn drive_soon(&self) {
+        let level = || self.with_soon(|device| device.interrupt());
+        let driven = level();
+        if let Some(level) = driven {
+            set_line(&self.line, self.interrupt, level);
+        }
+        if driven.is_none() || level() != driven {
+            self.look_again();
+        }
     }
 
     /// Serves the requests of its driver, until there are no more, or `is_over`.

@@ -77,12 +77,13 @@ pub(crate) fn stat(machine: &Machine) {
             machine.plan.reserved() >> 20
         );
     }
-    if machine.plan.disk != 0 {
+    let disk = machine.disk_bytes();
+    if disk != 0 {
         say!(
             "{}: {} KiB of a disk of {} KiB written",
             machine.plan.name,
             machine.disk_frames() * 4,
-            machine.plan.disk >> 10
+            disk >> 10
         );
     }
     if let Some(nanoseconds) = machine.counts.until_entered() {

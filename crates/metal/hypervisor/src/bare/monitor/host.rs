@@ -14,8 +14,8 @@ use crate::bare::vm::{End, Host, Machine, TableFormat, WithFormat};
 
 /// A [`Host`] of any format.
 pub(super) trait AnyHost: Send + Sync {
-    /// What a VM needs at most.
-    fn needs(&self, plan: &Plan) -> Needs;
+    /// What a VM needs at most, whose disk has so many bytes of memory.
+    fn needs(&self, plan: &Plan, disk: u64) -> Needs;
 
     /// Runs a VM until the run has ended and everything that the run had is freed.
     fn run(&self, machine: &Machine) -> Result<End, &'static str>;
@@ -25,8 +25,8 @@ pub(super) trait AnyHost: Send + Sync {
 }
 
 impl<F: TableFormat> AnyHost for Host<F> {
-    fn needs(&self, plan: &Plan) -> Needs {
-        Self::needs(plan)
+    fn needs(&self, plan: &Plan, disk: u64) -> Needs {
+        Self::needs(plan, disk)
     }
 
     fn run(&self, machine: &Machine) -> Result<End, &'static str> {
@@ -64,6 +64,13 @@ pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
                 // Its kernel was never loaded: another run would begin as the frozen VM was, with the disk of this one.
                 say!(
                     "mayfly: {name} restarts, and ends: vm reset has a fork go on as its frozen VM was"
+                );
+                break;
+            }
+            Ok(End::Reset) if machine.is_disk_busy() => {
+                // What the next run writes might be overwritten by what this one has written.
+                say!(
+                    "mayfly: {name} restarts, and ends: the machine's disk has not answered what it was asked for"
                 );
                 break;
             }

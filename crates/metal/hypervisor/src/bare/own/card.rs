@@ -6,6 +6,7 @@ use mayfly_drivers::{Broken, Card, Outgoing, Received, Unusable};
 use super::dma::Dma;
 use super::{CARD, Registers};
 use crate::bare::processor::once::Once;
+use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::Bell;
 use crate::bare::threads::interrupts::OWN;
@@ -25,7 +26,7 @@ pub(crate) fn get() -> Option<&'static OwnCard> {
     IT.get()
 }
 
-/// Rings when a frame has come.
+/// Rings when a frame has come, or the card is broken.
 pub(crate) fn bell() -> &'static Bell {
     &OWN[CARD]
 }
@@ -36,6 +37,11 @@ impl OwnCard {
         let mut card = self.0.lock();
         card.ignore();
         card.receive()
+    }
+
+    /// As [`Card::look`], if the card has told of a change.
+    pub(crate) fn look(&self) -> Result<(), Broken> {
+        if own::take_change(CARD) { self.0.lock().look() } else { Ok(()) }
     }
 
     /// As [`Card::give_back`].
@@ -50,7 +56,9 @@ impl OwnCard {
 
     /// As [`Card::room`].
     pub(crate) fn room(&self, sender: u64) -> Result<Option<Outgoing>, Broken> {
-        self.0.lock().room(sender)
+        let room = self.0.lock().room(sender);
+        // A card that was stopped interrupts no more, and its thread is to say so.
+        room.inspect_err(|_| bell().ring())
     }
 
     /// As [`Card::send`].

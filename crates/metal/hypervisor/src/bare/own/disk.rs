@@ -6,32 +6,39 @@
 //! **Locks.** Each is a spin lock, held for a moment, and none of them is held while another is taken. What one has let go is
 //! dropped after it: the end of a [`Tenant`] takes locks.
 //!
-//! **No wake-up is lost** of a VM that waits for room. It notes that it waits under the lock of the driver, under which it
-//! has found no room. Room is given back under this lock, too, before those that wait are looked for.
+//! **No wake-up is lost** of a VM that waits for room ([`Waiting`]): it is noted that it waits under the lock of the driver,
+//! under which it has found no room. Room is given back under this lock, too, and those that wait then are told.
+//!
+//! **Time.** What the thread does for a VM's request is charged to the VM.
 
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_drivers::{
     BadTable, Broken, Disk, DiskInfo, Failed, Operation, Partitions, SECTOR, Unusable,
 };
 use mayfly_hypervisor::partition::PartitionUse;
+use mayfly_hypervisor::waiting::Waiting;
 
 use super::dma::Dma;
 use super::tenant::{Piece, PieceSlot, Tenant};
 use super::{DISK, Registers};
 use crate::bare::processor::once::Once;
+use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::console::say;
 use crate::bare::threads::interrupts::OWN;
-use crate::bare::threads::{self, Bell};
+use crate::bare::threads::{self, Account, Bell};
 
 /// The most VMs that have a partition.
 const MOST_CLAIMS: usize = 64;
+/// The most names of partitions in a message of the disk's, and in one that says that there is no such partition. The latter
+/// is made in one piece, without a look for interrupts.
+const MOST_NAMES: usize = 32;
+const FEW_NAMES: usize = 4;
 
 /// Who has a partition.
 struct Claim {
@@ -40,12 +47,17 @@ struct Claim {
     start: u64,
     is_read_only: bool,
     vm: String,
-    tenant: Weak<Tenant>,
+}
+
+/// The driver, and the VMs that wait for room.
+struct Driver {
+    disk: Disk<Dma, Registers, Option<Piece>>,
+    waiting: Waiting<Arc<Bell>>,
 }
 
 /// The disk of the machine.
 pub(crate) struct OwnDisk {
-    driver: SpinLock<Disk<Dma, Registers, Option<Piece>>>,
+    driver: SpinLock<Driver>,
     info: DiskInfo,
     /// Room for the table, until it is read.
     room: SpinLock<Option<Partitions>>,
@@ -64,8 +76,10 @@ pub(super) fn set(registers: Registers) -> Result<(), Unusable> {
     let room = Partitions::try_new().map_err(|_| Unusable::NoMemory)?;
     let mut claims = Vec::new();
     claims.try_reserve_exact(MOST_CLAIMS).map_err(|_| Unusable::NoMemory)?;
+    // One that waits has a claim.
+    let waiting = Waiting::try_new(MOST_CLAIMS).map_err(|_| Unusable::NoMemory)?;
     IT.set(OwnDisk {
-        driver: SpinLock::new(disk),
+        driver: SpinLock::new(Driver { disk, waiting }),
         info,
         room: SpinLock::new(Some(room)),
         table: Once::new(),
@@ -85,18 +99,23 @@ pub(crate) fn is_known() -> bool {
     get().is_none_or(|disk| disk.table.get().is_some())
 }
 
-/// Gives a partition to VM `vm`, as long as it has what this returns.
+/// Gives a partition to VM `vm`, whose account pays for it, until it [leaves](Tenant::leave).
 ///
 /// # Errors
 ///
 /// Says why not.
-pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, String> {
+pub(crate) fn claim(
+    wanted: &PartitionUse,
+    vm: &str,
+    account: &Arc<Account>,
+) -> Result<Arc<Tenant>, String> {
     let disk = get().ok_or("the machine has no disk that can be used")?;
     let (table, read) = disk.table.get().ok_or("the table of partitions is not read yet")?;
     read.map_err(|why| format!("the machine's disk has no partitions: {why}"))?;
     let name = &wanted.name;
-    let partition = table.find(name).ok_or_else(|| {
-        format!("the machine's disk has no partition {name}; it has {}", Names(table))
+    let partition = table.find(name, threads::preemption_point).ok_or_else(|| {
+        let names = table.names(FEW_NAMES);
+        format!("the machine's disk has no partition {name}; it has {names}")
     })?;
     if let Some(why) = partition.wrong {
         return Err(format!("the partition {name} is not used: {why}"));
@@ -106,15 +125,10 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
     }
     let number = disk.number.fetch_add(1, Ordering::Relaxed);
     let start = partition.sectors.start;
-    let tenant = Tenant::new(disk, number, partition.sectors.clone(), wanted.is_read_only);
+    let sectors = partition.sectors.clone();
+    let tenant = Tenant::new(disk, number, sectors, wanted.is_read_only, account);
     let tenant = Arc::new(tenant);
-    let claim = Claim {
-        number,
-        start,
-        is_read_only: wanted.is_read_only,
-        vm: vm.into(),
-        tenant: Arc::downgrade(&tenant),
-    };
+    let claim = Claim { number, start, is_read_only: wanted.is_read_only, vm: vm.into() };
     disk.admit(claim).map_err(|refused| match refused {
         None => format!("{MOST_CLAIMS} VMs have a partition already"),
         Some((vm, true)) => format!("the partition {name} is read by {vm}"),
@@ -123,26 +137,15 @@ pub(crate) fn claim(wanted: &PartitionUse, vm: &str) -> Result<Arc<Tenant>, Stri
     Ok(tenant)
 }
 
-/// The names of all partitions, for a message. It allocates nothing: the thread of the disk prints it while the monitor
-/// looks how much of the heap is in use.
-struct Names<'a>(&'a Partitions);
-
-impl fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut all = self.0.all().iter();
-        let Some(first) = all.next() else { return f.write_str("(none)") };
-        write!(f, "{first}")?;
-        all.try_for_each(|next| write!(f, ", {next}"))
-    }
-}
-
 /// Rings when the disk has ended a request.
 fn bell() -> &'static Bell {
     &OWN[DISK]
 }
 
-/// The end of a tenant.
+/// The end of a tenant, under which nothing is under way any more. Its partition is free.
 pub(super) fn release(tenant: &Tenant) {
+    let bell = tenant.disk.driver.lock().waiting.leave(tenant.number);
+    drop(bell);
     let claim = {
         let mut claims = tenant.disk.claims.lock();
         let place = claims.iter().position(|claim| claim.number == tenant.number);
@@ -174,42 +177,47 @@ impl OwnDisk {
     }
 
     pub(super) fn room(&self, tenant: &Tenant, piece: Piece) -> Result<Option<PieceSlot>, Broken> {
-        let (room, piece) = {
+        let bell = tenant.bell();
+        let (room, not_needed) = {
             let mut driver = self.driver.lock();
-            match driver.room(tenant.number, Some(piece))? {
-                Ok(slot) => (Some(slot), None),
+            match driver.disk.room(tenant.number, Some(piece))? {
+                Ok(slot) => (Some(slot), (None, bell)),
                 Err(piece) => {
-                    tenant.waits.store(true, Ordering::Relaxed);
-                    (None, piece)
+                    let bell = bell.and_then(|bell| driver.waiting.join(tenant.number, bell));
+                    (None, (piece, bell))
                 }
             }
         };
-        drop(piece);
+        drop(not_needed);
         Ok(room)
     }
 
     pub(super) fn start(&self, slot: PieceSlot, operation: Operation) -> Result<(), PieceSlot> {
-        self.driver.lock().start(slot, operation)
+        self.driver.lock().disk.start(slot, operation)
     }
 
     pub(super) fn give_back(&self, slot: PieceSlot) {
-        let piece = self.driver.lock().give_back(slot);
+        let (piece, mark) = {
+            let mut driver = self.driver.lock();
+            (driver.disk.give_back(slot), driver.waiting.mark())
+        };
         drop(piece);
-        let mut place = 0;
         loop {
-            let tenant = {
-                let claims = self.claims.lock();
-                let Some(claim) = claims.get(place) else { return };
-                claim.tenant.upgrade()
-            };
-            place += 1;
-            if let Some(tenant) = tenant
-                && tenant.waits.swap(false, Ordering::Relaxed)
-            {
-                tenant.ring();
-                threads::interrupts::look();
-            }
+            let bell = self.driver.lock().waiting.take(mark);
+            let Some(bell) = bell else { return };
+            bell.ring();
+            threads::interrupts::look();
         }
+    }
+
+    /// The next request that has ended, and why the disk is used no more, if it is not.
+    fn next_ended(&self) -> (Option<PieceSlot>, Option<Broken>) {
+        let has_changed = own::take_change(DISK);
+        let mut driver = self.driver.lock();
+        if has_changed {
+            driver.disk.look();
+        }
+        (driver.disk.ended(), driver.disk.broken())
     }
 
     /// What its thread does, for good.
@@ -219,17 +227,16 @@ impl OwnDisk {
         loop {
             let seen = bell().rung();
             loop {
-                let (ended, is_broken) = {
-                    let mut driver = self.driver.lock();
-                    (driver.ended(), driver.is_broken())
-                };
-                if is_broken && !core::mem::replace(&mut was_broken, true) {
-                    say!("mayfly: the machine's disk is used no more: {Broken}");
+                let (ended, broken) = self.next_ended();
+                if let Some(broken) = broken.filter(|_| !was_broken) {
+                    was_broken = true;
+                    say!("mayfly: the machine's disk is used no more: {broken}");
                 }
                 let Some(mut slot) = ended else { break };
                 let tenant = slot.waiter.as_mut().and_then(|piece| piece.tenant.take());
                 if let Some(tenant) = tenant {
                     tenant.note(slot);
+                    threads::has_worked_for(&tenant.account);
                 }
                 threads::preemption_point();
             }
@@ -254,7 +261,7 @@ impl OwnDisk {
                 };
                 say!(
                     "mayfly: the machine's disk has {mib} MiB, and the partitions {}{which}",
-                    Names(&table)
+                    table.names(MOST_NAMES)
                 );
                 for partition in table.all() {
                     if let Some(why) = partition.wrong {
@@ -275,23 +282,21 @@ impl OwnDisk {
 
     /// Reads a sector, before there are tenants.
     fn read_sector(&self, sector: u64, into: &mut [u8; SECTOR]) -> Result<(), Failed> {
-        let slot =
-            self.driver.lock().room(0, None).map_err(|Broken| Failed)?.map_err(|_| Failed)?;
-        let started = self.driver.lock().start(slot, Operation::Read(sector, SECTOR));
+        let room = self.driver.lock().disk.room(0, None);
+        let slot = room.map_err(|_| Failed)?.map_err(|_| Failed)?;
+        let started = self.start(slot, Operation::Read(sector, SECTOR));
         let ended = match started {
             Err(slot) => slot,
             Ok(()) => loop {
                 let seen = bell().rung();
-                let ended = self.driver.lock().ended();
-                match ended {
+                match self.next_ended().0 {
                     Some(slot) => break slot,
                     None => bell().wait(seen, u64::MAX),
                 }
             },
         };
         let result = ended.result().map(|bytes| into.copy_from_slice(bytes));
-        let nobody = self.driver.lock().give_back(ended);
-        drop(nobody);
+        self.give_back(ended);
         threads::preemption_point();
         result
     }

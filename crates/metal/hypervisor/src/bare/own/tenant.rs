@@ -1,19 +1,20 @@
 //! A VM that has a partition of the machine's disk, from its start to its end, and the requests that it has under way.
 //!
-//! A partition is written by one VM, or read by several. It is the VM's as long as a request of it is under way, even if
-//! the VM has ended: what is still to be written is written before another VM gets the partition.
+//! A partition is written by one VM, or read by several. It is free when its VM has [left](Tenant::leave), whoever still has
+//! the tenant. But it is the VM's as long as a request of it is under way, even if the VM has ended: what is still to be
+//! written is written before another VM gets the partition.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mayfly_drivers::{Broken, Operation, SECTOR, SLOTS, Slot};
 
 use super::disk::{self, OwnDisk};
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::threads::Bell;
+use crate::bare::threads::{self, Account, Bell};
 
 /// A part of what a run of a VM has asked for.
 pub(crate) struct Piece {
@@ -45,6 +46,8 @@ pub(crate) struct Tenant {
     pub(super) number: u64,
     pub(super) sectors: Range<u64>,
     is_read_only: bool,
+    /// What pays for it.
+    pub(super) account: Arc<Account>,
     /// What is rung when one of its requests has ended, or when there is room for one.
     bell: SpinLock<Option<Arc<Bell>>>,
     /// How often a run has begun.
@@ -52,8 +55,6 @@ pub(crate) struct Tenant {
     ended: SpinLock<Vec<PieceSlot>>,
     /// Requests that were started and not given back.
     under_way: AtomicU32,
-    /// It has found no room.
-    pub(super) waits: AtomicBool,
     pub(crate) done: Done,
 }
 
@@ -73,17 +74,18 @@ impl Tenant {
         number: u64,
         sectors: Range<u64>,
         is_read_only: bool,
+        account: &Arc<Account>,
     ) -> Self {
         Self {
             disk,
             number,
             sectors,
             is_read_only,
+            account: Arc::clone(account),
             bell: SpinLock::new(None),
             runs: AtomicU32::new(0),
             ended: SpinLock::new(Vec::with_capacity(SLOTS)),
             under_way: AtomicU32::new(0),
-            waits: AtomicBool::new(false),
             done: Done::default(),
         }
     }
@@ -120,11 +122,9 @@ impl Tenant {
         drop(bell);
     }
 
-    pub(super) fn ring(&self) {
-        let bell = self.bell.lock().clone();
-        if let Some(bell) = bell {
-            bell.ring();
-        }
+    /// The bell of the present run.
+    pub(super) fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.lock().clone()
     }
 
     /// Room for a piece. Where there is none, its bell rings when there is.
@@ -171,7 +171,9 @@ impl Tenant {
     /// A piece of it has ended.
     pub(super) fn note(&self, slot: PieceSlot) {
         self.ended.lock().push(slot);
-        self.ring();
+        if let Some(bell) = self.bell() {
+            bell.ring();
+        }
     }
 
     /// The next piece of it that has ended.
@@ -181,9 +183,20 @@ impl Tenant {
         Some(slot)
     }
 
-    /// Whether a piece of it is under way.
+    /// Gives the room back of what has ended, which nobody waits for. Returns whether a piece of it is still under way.
     pub(crate) fn is_busy(&self) -> bool {
+        while let Some(slot) = self.next_ended() {
+            self.give_back(slot);
+            threads::preemption_point();
+        }
         self.under_way.load(Ordering::Relaxed) != 0
+    }
+
+    /// Its VM has ended, and asks for nothing more: the partition is free, now or as soon as nothing is under way.
+    pub(crate) fn leave(&self) {
+        if !self.is_busy() {
+            disk::release(self);
+        }
     }
 
     /// Gives room back.

@@ -129,7 +129,7 @@ impl<F: TableFormat> Host<F> {
         let vm = Vm::create(self.config(
             &run.world,
             memory,
-            Self::needs(&machine.plan).table_frames as usize,
+            Self::needs(&machine.plan, machine.disk_bytes()).table_frames as usize,
         ))
         .map_err(|_| "there is no memory for a VM")?;
         let region = Region {

@@ -49,9 +49,13 @@ impl<F: TableFormat> Host<F> {
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 
-    /// What a VM needs at most.
-    pub(crate) fn needs(plan: &Plan) -> Needs {
-        Needs::of(plan, Sizes { root_order: F::ROOT_ORDER, stack_order: threads::STACK_ORDER })
+    /// What a VM needs at most, whose disk has so many bytes of memory.
+    pub(crate) fn needs(plan: &Plan, disk: u64) -> Needs {
+        Needs::of(
+            plan,
+            disk,
+            Sizes { root_order: F::ROOT_ORDER, stack_order: threads::STACK_ORDER },
+        )
     }
 
     /// The configuration of a VM with that memory, and so many frames of tables at most. It takes them from `world`.

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
 use mayfly_hypervisor::needs::Needs;
+use mayfly_hypervisor::overlay;
 use mayfly_hypervisor::plan::Plan;
 
 use super::counts::Counts;
@@ -28,7 +29,7 @@ pub(crate) struct Machine {
     pub(crate) uart: Arc<Uart>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) account: Arc<Account>,
-    /// What its disk keeps from one run to the next, once it has run.
+    /// What its disk keeps from one run to the next, once it has run; what lies over its partition, until it ends.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
     /// What it begins as, if it is a fork.
     origin: Option<Arc<Template>>,
@@ -87,11 +88,24 @@ impl Machine {
     /// Why it does not get it.
     pub(crate) fn claim(&self) -> Result<(), String> {
         if let Some(partition) = &self.plan.partition {
-            let tenant = disk::claim(partition, &self.plan.name)?;
+            let tenant = disk::claim(partition, &self.plan.name, &self.account)?;
             let before = self.partition.lock().replace(tenant);
             drop(before);
         }
         Ok(())
+    }
+
+    /// Whether it has memory that lies over its partition.
+    fn is_overlaid(&self) -> bool {
+        self.plan.partition.as_ref().is_some_and(|partition| partition.is_overlaid)
+    }
+
+    /// Bytes of memory of its disk, once it has [claimed](Machine::claim) its partition.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        match self.tenant().filter(|_| self.is_overlaid()) {
+            None => self.plan.disk,
+            Some(tenant) => overlay::bytes(tenant.sectors()).1,
+        }
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its
@@ -106,10 +120,14 @@ impl Machine {
         check(needs.chunks() - if has_disk { needs.disk } else { 0 })?;
         let run = Share::admit(name, &self.account, needs.run, needs.heap)?;
         let memory = Share::admit(name, &self.account, needs.pages, 0)?;
-        if self.plan.disk != 0 && !has_disk {
+        let bytes = self.disk_bytes();
+        if bytes != 0 && !has_disk {
             let its = Share::admit(name, &self.account, needs.disk, needs.disk_heap)?;
-            let memory = GuestMemory::try_new(World::of(&its), self.plan.disk);
+            let memory = GuestMemory::try_new(World::of(&its), bytes);
             let mut memory = memory.map_err(|error| error.to_string())?;
+            if self.is_overlaid() {
+                memory = memory.by_frames();
+            }
             if let Some(image) = self.origin.as_ref().and_then(|origin| origin.disk.clone()) {
                 memory = memory.over(image);
             }
@@ -181,7 +199,8 @@ impl Machine {
     /// Its disk, if it is to have one.
     pub(super) fn disk(&self) -> Option<Medium> {
         if let Some(tenant) = self.tenant() {
-            return Some(Medium::Partition(tenant));
+            let over = self.disk.lock().clone().filter(|_| self.is_overlaid());
+            return Some(Medium::Partition(tenant, over));
         }
         let memory = self.disk.lock().clone()?;
         Some(Medium::Frames(Frames::new(self.plan.disk, memory)))
@@ -190,6 +209,11 @@ impl Machine {
     /// What has its partition.
     pub(crate) fn tenant(&self) -> Option<Arc<Tenant>> {
         self.partition.lock().clone()
+    }
+
+    /// Whether the machine's disk has still to do what a run of it that is over has asked for.
+    pub(crate) fn is_disk_busy(&self) -> bool {
+        self.tenant().is_some_and(|tenant| tenant.is_busy())
     }
 
     /// How many frames its disk has.
@@ -245,13 +269,15 @@ impl Machine {
     pub(crate) fn over(&self) {
         let worlds = self.worlds.lock().take();
         drop(worlds);
-        if self.is_fork() {
-            // It begins anew as its frozen VM was, and so does its disk.
+        // A fork begins anew as its frozen VM was, and so does its disk; and a partition may be another when it is next claimed.
+        if self.is_fork() || self.is_overlaid() {
             let disk = self.disk.lock().take();
             drop(disk);
         }
         let tenant = self.partition.lock().take();
-        drop(tenant);
+        if let Some(tenant) = tenant {
+            tenant.leave();
+        }
         *self.present.lock() = Present::Stopped;
     }
 

@@ -1,7 +1,6 @@
 //! Frames that leave the machine.
 
 use mayfly_devices::virtio::net::{Frame, Lost, Source};
-use mayfly_drivers::Broken;
 
 use crate::bare::own::card::OwnCard;
 
@@ -16,7 +15,7 @@ pub(super) fn send(
     frame: &Frame<'_>,
     source: &impl Source,
 ) -> Result<(), Lost> {
-    let room = card.room(sender).map_err(|Broken| Lost::NotWorking)?;
+    let room = card.room(sender).map_err(|_| Lost::NotWorking)?;
     let mut room = room.ok_or(Lost::NoRoom)?;
     let len = usize::try_from(frame.len()).unwrap_or(usize::MAX);
     let bytes = room.frame(len);

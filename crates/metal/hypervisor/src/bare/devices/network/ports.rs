@@ -139,21 +139,19 @@ fn receive_whole_or_cut(
     source: &impl Source,
 ) -> Result<(), Lost> {
     let ram = Ram::at_once(memory);
-    let mut received = Ok(());
     let whole = Frame { head: &[], rest: 0..len, offload: *offload };
-    let is_whole = virtio.with(|card| {
-        let accepts = card.accepts(offload);
-        if accepts {
-            received = card.receive(&whole, source, &ram);
-        }
-        accepts
-    });
-    if !is_whole {
-        received = cut(len, offload, source, |frame| {
-            virtio.with(|card| card.receive(frame, source, &ram))
-        });
-    }
-    virtio.drive();
+    // A card whose vCPUs keep its lock from others loses the frame.
+    let busy = Err(Lost::NoRoom);
+    let received =
+        virtio.with_soon(|card| card.accepts(offload).then(|| card.receive(&whole, source, &ram)));
+    let received = match received {
+        None => return busy,
+        Some(Some(received)) => received,
+        Some(None) => cut(len, offload, source, |frame| {
+            virtio.with_soon(|card| card.receive(frame, source, &ram)).unwrap_or(busy)
+        }),
+    };
+    virtio.drive_soon();
     received
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn start() -> Result<(), OutOfMemory> {
     let Some(card) = card::get() else { return Ok(()) };
     let account = Account::apart();
     threads::spawn_for(Name::new("the uplink"), ShareId::SYSTEM, &account, move || {
-        let Broken = serve(card);
-        say!("mayfly: the machine's network card is used no more: {Broken}");
+        let broken = serve(card);
+        say!("mayfly: the machine's network card is used no more: {broken}");
     })
 }
 
@@ -43,6 +43,9 @@ pub(crate) fn start() -> Result<(), OutOfMemory> {
 fn serve(card: &OwnCard) -> Broken {
     loop {
         let seen = card::bell().rung();
+        if let Err(broken) = card.look() {
+            return broken;
+        }
         loop {
             match card.receive() {
                 Err(broken) => return broken,

@@ -2,11 +2,14 @@
 //! at once that its interrupt was seen: one that comes by a level would come again.
 
 use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bare::processor::once::Once;
 
 const INTERRUPT_STATUS: usize = 0x60;
 const INTERRUPT_ACK: usize = 0x64;
+/// The device has told of a change of its configuration, or asks for its reset.
+const CHANGE: u32 = 2;
 
 /// The devices that the machine is to have at most: a network card, and a disk.
 pub(crate) const MOST: usize = 2;
@@ -17,6 +20,9 @@ struct Registers {
 }
 
 static REGISTERS: [Once<Registers>; MOST] = [const { Once::new() }; MOST];
+
+/// Whether each device has told of a change. A device may ask for its reset before it can interrupt: so at first, too.
+static CHANGES: [AtomicBool; MOST] = [const { AtomicBool::new(true) }; MOST];
 
 /// Device `which` has its registers at `base`, and that interrupt. Once, before the interrupt is enabled.
 ///
@@ -39,8 +45,17 @@ pub(crate) fn acknowledge(which: usize) {
     let Some(Registers { base, .. }) = REGISTERS[which].get() else { return };
     let register = |offset| with_exposed_provenance_mut::<u32>(base + offset);
     // SAFETY: registers of the device, as `set` was promised. What it writes there tells what was seen, and nothing else.
-    unsafe {
+    let status = unsafe {
         let status = register(INTERRUPT_STATUS).read_volatile();
         register(INTERRUPT_ACK).write_volatile(status);
+        status
+    };
+    if status & CHANGE != 0 {
+        CHANGES[which].store(true, Ordering::Release);
     }
+}
+
+/// Whether device `which` has told of a change since this was asked last.
+pub(crate) fn take_change(which: usize) -> bool {
+    CHANGES[which].swap(false, Ordering::Acquire)
 }
