@@ -21,7 +21,7 @@ use crate::inject::Exception;
 use crate::kinds::Kinds;
 
 /// The section of a vCPU, by its number.
-pub const STATE: Kind = Kind::new("arm64-vcpu", 1);
+pub const STATE: Kind = Kind::new("arm64-vcpu", 2);
 
 /// The general registers of a guest.
 #[repr(C)]
