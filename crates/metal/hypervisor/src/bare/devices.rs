@@ -51,15 +51,16 @@ pub(crate) struct Devices {
     clock: Arc<Clock>,
 }
 
-/// Devices that no vCPU and no thread has yet.
+/// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
 pub(crate) struct Raw {
-    pub(crate) entropy: Mmio<Entropy<Fill>>,
-    pub(crate) disk: Option<Mmio<Block<Frames>>>,
+    pub(crate) entropy: Box<Mmio<Entropy<Fill>>>,
+    pub(crate) disk: Option<Box<Mmio<Block<Frames>>>>,
 }
 
 impl Raw {
     pub(crate) fn new(disk: Option<Frames>) -> Self {
-        Self { entropy: make_entropy(fill()), disk: disk.map(disk::make) }
+        let disk = disk.map(|frames| Box::new(disk::make(frames)));
+        Self { entropy: Box::new(make_entropy(fill())), disk }
     }
 }
 

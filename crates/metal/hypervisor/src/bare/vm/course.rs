@@ -13,7 +13,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::{NotKept, NotResumed, Start, Stopped, load, save};
+use super::arch::{NotKept, NotResumed, Start, Stopped, Vcpus, load, save};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
@@ -62,7 +62,7 @@ struct Begun {
     /// The vCPUs that are turned on.
     first: Vec<(usize, Start)>,
     /// What its vCPUs go on as, by number, if it is a fork.
-    vcpus: Vec<Option<Box<Stopped>>>,
+    vcpus: Vcpus,
     console: SerialPort,
 }
 
@@ -81,14 +81,11 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
                 "it cannot go on as its frozen VM was"
             }
         })?;
-        let start = |(number, vcpu): (usize, &Stopped)| vcpu.start.map(|start| (number, start));
+        let start = |(number, vcpu): (usize, &Option<Box<Stopped>>)| {
+            vcpu.as_ref().and_then(|vcpu| vcpu.start).map(|start| (number, start))
+        };
         let first = vcpus.iter().enumerate().filter_map(start).collect();
-        let mut boxed = Vec::new();
-        for vcpu in vcpus {
-            boxed.push(Some(Box::new(vcpu)));
-            threads::preemption_point();
-        }
-        return Ok(Begun { run: Arc::new(run), memory, first, vcpus: boxed, console });
+        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
     }
     let (entry, context) = load(machine, &memory)?;
     let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
@@ -140,14 +137,14 @@ impl<F: TableFormat> Host<F> {
             backing: Hva::new(0),
         };
         vm.set_memory_region(&region).map_err(|_| "its memory cannot be set")?;
-        let range = IoRange { start: UART, len: UART_BYTES };
         let uart: Arc<dyn Device> = machine.uart.clone();
-        vm.register_device(Bus::Mmio, range, uart)
-            .map_err(|_| "its console cannot be registered")?;
-        for (range, device) in run.devices.all() {
-            vm.register_device(Bus::Mmio, range, device)
-                .map_err(|_| "its devices cannot be registered")?;
-        }
+        // All at once: the bus is published anew for each change.
+        let added = vm.bus(Bus::Mmio).edit(|bus| {
+            bus.insert(IoRange { start: UART, len: UART_BYTES }, uart)?;
+            run.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
+        });
+        let ((), replaced) = added.map_err(|_| "its devices cannot be registered")?;
+        replaced.defer();
         Ok(vm)
     }
 

@@ -9,7 +9,7 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, resume};
+use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus, resume};
 use super::counts::Counts;
 use super::template::Template;
 use crate::bare::devices::Devices;
@@ -131,7 +131,7 @@ impl Run {
         counts: &Arc<Counts>,
         disk: Option<Medium>,
         template: &Template,
-    ) -> Result<(Self, Vec<Stopped>, SerialPort), NotResumed> {
+    ) -> Result<(Self, Vcpus, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let Template { state, caches, .. } = template;
         let resumed =
