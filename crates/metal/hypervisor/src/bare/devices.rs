@@ -138,6 +138,14 @@ impl Devices {
         self.clock.state()
     }
 
+    /// Has their thread, which is another one now, look at all of them: the last one may have left requests.
+    pub(crate) fn go_on(&self) {
+        self.entropy.look_again();
+        if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
+            disk.look_again();
+        }
+    }
+
     /// Makes their thread look.
     pub(crate) fn ring(&self) {
         self.bell.ring();

@@ -77,7 +77,8 @@ pub(crate) struct Run {
     pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
-    /// How many threads it has: those of its vCPUs, and the one of its devices.
+    /// How many threads it has: those of its vCPUs, the one of its devices, and one that tells the others that it is to be
+    /// frozen.
     pub(crate) alive: AtomicU32,
 }
 
@@ -204,6 +205,27 @@ impl Run {
             gives_way(now).then_some(end as u32)
         });
         set.is_ok()
+    }
+
+    /// From now on it ends so that it is frozen, unless it ends already. Returns whether it is to be [told](Run::tell), by a
+    /// caller that is among its threads meanwhile, and [is gone](Run::gone) then: its threads do not begin anew before.
+    pub(super) fn mark_frozen(&self) -> bool {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        let is_marked = self.mark(End::Frozen);
+        if !is_marked {
+            self.gone();
+        }
+        is_marked
+    }
+
+    /// It was to be frozen, and could not be. Its threads have ended. Returns whether it goes on, with others: not if it ends
+    /// for another reason.
+    pub(super) fn goes_on(&self) -> bool {
+        for power in &self.power {
+            let _ = power.word.compare_exchange(ENDS, OFF, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        let frozen = End::Frozen as u32;
+        self.ending.compare_exchange(frozen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Has all vCPUs, and the thread of the devices, see that it ends.
