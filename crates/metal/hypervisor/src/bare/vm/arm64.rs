@@ -3,6 +3,7 @@
 mod board;
 mod chipset;
 mod format;
+pub(crate) mod generation;
 mod load;
 mod seat;
 mod state;

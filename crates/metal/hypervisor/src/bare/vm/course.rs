@@ -13,7 +13,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::{NotResumed, Start, Stopped, Vcpus, load};
+use super::arch::{NotResumed, Start, Stopped, Vcpus, generation, load};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
@@ -54,6 +54,8 @@ impl<F: TableFormat> Hears for Hearing<F> {
     }
 }
 
+const NO_ROOM: &str = "there is no memory for the number of its generation";
+
 /// What a run begins with.
 struct Begun {
     run: Arc<Run>,
@@ -80,6 +82,8 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
                 "it cannot go on as its frozen VM was"
             }
         })?;
+        generation::change(plan, &memory, &run.chipset).map_err(|_| NO_ROOM)?;
+        threads::preemption_point();
         let start = |(number, vcpu): (usize, &Option<Box<Stopped>>)| {
             vcpu.as_ref().and_then(|vcpu| vcpu.start).map(|start| (number, start))
         };
@@ -87,6 +91,7 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
         return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
     }
     let (entry, context) = load(machine, &memory)?;
+    generation::begin(plan, &memory).map_err(|_| NO_ROOM)?;
     let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
     let first = vec![(0, Start { entry, context })];
     let console = SerialPort::new();

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hypervisor::identity::Identity;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -61,6 +62,9 @@ pub(super) const STARTS: u32 = 1;
 /// It is off, and the run ends.
 pub(crate) const ENDS: u32 = 2;
 
+/// How many runs have begun as a frozen VM was.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
 /// What the vCPUs of a VM share while it runs.
 pub(crate) struct Run {
     pub(crate) world: Arc<World>,
@@ -73,6 +77,8 @@ pub(crate) struct Run {
     pub(crate) counts: Arc<Counts>,
     pub(crate) devices: Devices,
     pub(crate) memory: u64,
+    /// What its guest is told of it.
+    pub(crate) identity: Identity,
     /// What its vCPUs leave of themselves when it is frozen, by number.
     pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     /// How it ends, once it does: an [`End`].
@@ -139,7 +145,11 @@ impl Run {
             resume(plan, state, caches, &places, &worlds.run, disk.and_then(Medium::frames))?;
         threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
-        let run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        run.identity = Identity {
+            number: FORKS.fetch_add(1, Ordering::Relaxed) + 1,
+            frozen: template.frozen(),
+        };
         Ok((run, vcpus, console))
     }
 
@@ -170,6 +180,7 @@ impl Run {
             counts: Arc::clone(counts),
             devices,
             memory: plan.memory,
+            identity: Identity::default(),
             stopped: SpinLock::new(stopped),
             ending: AtomicU32::new(0),
             alive: AtomicU32::new(0),
