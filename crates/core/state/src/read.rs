@@ -166,7 +166,9 @@ impl<'a> Sections<'a> {
             return Err(Error::Missing(Id::new(kind, number)));
         };
         let header = section.header;
-        if header[..NAME] != kind.name || word(header, NUMBER_AT) != number {
+        // As numbers: where the compiler compares bytes, it does so one by one.
+        let name = |bytes: [u8; NAME]| u128::from_le_bytes(bytes);
+        if name(id(header).name) != name(kind.name) || word(header, NUMBER_AT) != number {
             return Err(Error::Unexpected { found: id(header), expected: Id::new(kind, number) });
         }
         let version = word(header, SECTION_VERSION_AT);

@@ -93,21 +93,24 @@ impl<K: Kick> Vgic<K> {
             (1..=self.spis.len().div_ceil(32)).for_each(|word| own.0.inbox.begin(word, 0));
         }
         let mut buffer = [0; 32];
+        // Most words are like the one before, which is checked, and which no vCPU has to look at.
+        let mut quiet = State::reset(false, false).0;
         for (first, words) in (PRIVATE..).step_by(buffer.len()).zip(self.spis.chunks(buffer.len()))
         {
             let saved = &mut buffer[..words.len()];
             from.words("SPI", saved)?;
             for ((intid, word), saved) in (first..).zip(words).zip(saved) {
-                if *saved == State::reset(false, false).0 {
-                    // Most are so, and the word is.
+                if *saved == quiet {
+                    word.store(quiet, Ordering::Relaxed);
                     continue;
                 }
                 from.of(intid);
                 let state = State::from_saved(*saved, self.vcpus(), None, false, false);
                 let state = state.ok_or_else(|| from.invalid("SPI", *saved))?;
                 word.store(state.0, Ordering::Relaxed);
-                if let Some(vcpu) = self.looks_at(0, intid, state) {
-                    self.redistributors[vcpu].inbox.put(intid);
+                match self.looks_at(0, intid, state) {
+                    Some(vcpu) => self.redistributors[vcpu].inbox.put(intid),
+                    None => quiet = *saved,
                 }
             }
         }
@@ -130,15 +133,24 @@ impl<K: Kick> Vgic<K> {
         let mut bits = 0;
         let mut words = [0; PRIVATE as usize];
         from.words("SGI or PPI", &mut words)?;
+        // As above; what holds of an SGI or a link does not hold of others.
+        let mut quiet = None;
         for (intid, saved) in (0..).zip(words) {
-            from.of(intid);
-            let linked = self.link(intid) != 0;
-            let state = State::from_saved(saved, self.vcpus(), Some(vcpu), intid < SGIS, linked);
-            let state = state.ok_or_else(|| from.invalid("SGI or PPI", saved))?;
-            if let Some(word) = self.word(vcpu, intid) {
-                word.store(state.0, Ordering::Relaxed);
+            let own = &self.redistributors[vcpu].interrupts[intid as usize];
+            let (is_sgi, linked) = (intid < SGIS, self.link(intid) != 0);
+            if quiet == Some((saved, is_sgi, linked)) {
+                own.store(saved, Ordering::Relaxed);
+                continue;
             }
-            bits |= u32::from(self.looks_at(vcpu, intid, state).is_some()) << intid;
+            from.of(intid);
+            let state = State::from_saved(saved, self.vcpus(), Some(vcpu), is_sgi, linked);
+            let state = state.ok_or_else(|| from.invalid("SGI or PPI", saved))?;
+            own.store(state.0, Ordering::Relaxed);
+            if self.looks_at(vcpu, intid, state).is_some() {
+                bits |= 1 << intid;
+            } else {
+                quiet = Some((saved, is_sgi, linked));
+            }
         }
         from.of_all();
         cpu.registers.vmcr = from.bits64("ICH_VMCR_EL2", VMCR)?;

@@ -21,7 +21,7 @@ use crate::inject::Exception;
 use crate::kinds::Kinds;
 
 /// The section of a vCPU, by its number.
-pub const STATE: Kind = Kind::new("arm64-vcpu", 1);
+pub const STATE: Kind = Kind::new("arm64-vcpu", 2);
 
 /// The general registers of a guest.
 #[repr(C)]
@@ -256,19 +256,20 @@ impl AtRest {
         Vcpu { general: &self.general, context: &self.context }.save(self.owed, to);
     }
 
-    /// What was saved of a vCPU, which was like one that was just made with `context`.
+    /// A vCPU that was just made with `context`.
+    pub fn new(context: Context) -> Self {
+        Self { general: Registers::default(), context, owed: Owed::default() }
+    }
+
+    /// Has this one, which was just made, be what was saved of one that was like it.
     ///
     /// # Errors
     ///
     /// As [`Vcpu::load`].
-    pub fn load(
-        mut context: Context,
-        allowed: &Allowed,
-        from: SectionReader<'_>,
-    ) -> Result<Self, Error> {
-        let mut general = Registers::default();
-        let owed = Vcpu { general: &mut general, context: &mut context }.load(allowed, from)?;
-        Ok(Self { general, context, owed })
+    pub fn load(&mut self, allowed: &Allowed, from: SectionReader<'_>) -> Result<(), Error> {
+        let Self { general, context, owed } = self;
+        *owed = Vcpu { general, context }.load(allowed, from)?;
+        Ok(())
     }
 }
 

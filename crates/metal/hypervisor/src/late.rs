@@ -26,8 +26,8 @@ impl<T, S> Late<T, S> {
     }
 
     /// One that is made.
-    pub fn made_already(value: T, make: fn(S) -> T) -> Self {
-        Self { state: State::Made(Box::new(value)), make }
+    pub fn made_already(value: Box<T>, make: fn(S) -> T) -> Self {
+        Self { state: State::Made(value), make }
     }
 
     /// The value.

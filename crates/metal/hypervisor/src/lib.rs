@@ -21,6 +21,7 @@ pub mod division;
 pub mod flat;
 pub mod flights;
 pub mod frames;
+pub mod identity;
 pub mod late;
 pub mod line;
 pub mod log;

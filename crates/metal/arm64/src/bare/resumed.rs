@@ -17,15 +17,20 @@ pub fn machine(pa_range: u64) -> Machine {
     Machine::new(&ids, pa_range, common::caches(), timer::frequency())
 }
 
-/// What was saved of the vCPU that reads `affinity` as its own.
+/// A vCPU that was just made, which reads `affinity` as its own.
+pub fn fresh(affinity: u64) -> AtRest {
+    AtRest::new(context::fresh(affinity, 0))
+}
+
+/// Has a vCPU that was just made be what was saved.
 ///
 /// # Errors
 ///
 /// [`Error`] names a register with what the guest of a machine like this could not have put there.
-pub fn at_rest(affinity: u64, from: SectionReader<'_>) -> Result<AtRest, Error> {
+pub fn load(vcpu: &mut AtRest, from: SectionReader<'_>) -> Result<(), Error> {
     let allowed = Allowed {
         counters: common::counters(),
         aarch32: common::id_register(sysreg::ID_AA64PFR0_EL1) & 0xf == EL0_HAS_AARCH32,
     };
-    AtRest::load(context::fresh(affinity, 0), &allowed, from)
+    vcpu.load(&allowed, from)
 }

@@ -152,14 +152,41 @@ const KINDS: usize = OWED + 10;
 /// Behind zeroes up to a multiple of 8 bytes.
 const KEYS_AT: usize = (KINDS + 4).next_multiple_of(8);
 const DEBUG: usize = KEYS_AT + 8 * 12 + 16;
-const LOCK: usize = DEBUG + 32 * 16;
-const EVENTS: usize = LOCK + 9;
+const LOCK: usize = DEBUG + 4;
+const BEHIND: usize = DEBUG + 8;
+const PAIRS: usize = BEHIND + 8;
+/// The same of a vCPU that has no breakpoints and watchpoints, and of one that has two.
+const COUNTERS: usize = PAIRS;
+const COUNTERS_OF_USED: usize = PAIRS + 2 * 16;
+/// Where the mask of the counters of events is, and where they begin, from there.
+const EVENT_MASK: usize = 8 + 5 * 4 + 2;
+const EVENTS: usize = EVENT_MASK + 1;
 
 /// What is said of a vCPU after its reset that has `value` at `at`.
 fn with(at: usize, value: &[u8], allowed: &Allowed) -> Result<(), String> {
-    let context = Context::new(VMPIDR, 5, KEYS);
+    changed(&Context::new(VMPIDR, 5, KEYS), at, value, allowed)
+}
+
+/// A vCPU with a breakpoint, a watchpoint, and two counters.
+fn used() -> Context {
+    let mut context = Context::new(VMPIDR, 5, KEYS);
+    for (kind, number) in [(1, 0), (3, 15)] {
+        write(&mut context, kind, number, 1);
+    }
+    for number in [0, 2] {
+        write(&mut context, 20, number, 1);
+    }
+    context
+}
+
+/// The same of that one.
+fn with_used(at: usize, value: &[u8], allowed: &Allowed) -> Result<(), String> {
+    changed(&used(), at, value, allowed)
+}
+
+fn changed(context: &Context, at: usize, value: &[u8], allowed: &Allowed) -> Result<(), String> {
     let general = Registers { pstate: 0x3c5, ..Registers::default() };
-    let mut contents = contents(&save(&general, &context, Owed::default()));
+    let mut contents = contents(&save(&general, context, Owed::default()));
     contents[at..at + value.len()].copy_from_slice(value);
     load(&state(&contents), allowed).map(|_| ()).map_err(|error| error.to_string())
 }
@@ -187,10 +214,13 @@ fn what_a_guests_own_write_would_not_have_kept_is_refused() {
     let word = |at: usize, value: u64| with(at, &value.to_le_bytes(), &ALLOWED);
     assert_eq!(word(0, VMPIDR + 1), refused("MPIDR_EL1", VMPIDR + 1));
     assert_eq!(word(TIMER, 4), refused("timer control", 4));
-    assert_eq!(word(DEBUG, 1), refused("DBGBVR of 0", 1));
-    assert_eq!(word(DEBUG + 8, 1 << 63), refused("DBGBCR of 0", 1 << 63));
-    assert_eq!(word(DEBUG + 31 * 16 + 8, 1 << 29), refused("DBGWCR of 15", 1 << 29));
-    assert_eq!(word(LOCK + 1, 1), refused("MDSCR_EL1 behind the lock", 1));
+    let debug = |at: usize, value: u64| with_used(PAIRS + at, &value.to_le_bytes(), &ALLOWED);
+    assert_eq!(debug(0, 4), Ok(()));
+    assert_eq!(debug(0, 1), refused("DBGBVR of 0", 1));
+    assert_eq!(debug(8, 1 << 63), refused("DBGBCR of 0", 1 << 63));
+    assert_eq!(debug(16 + 8, 1 << 29), refused("DBGWCR of 15", 1 << 29));
+    assert_eq!(debug(16 + 8, 0), refused("DBGWCR of 15", 0), "it is as after a reset");
+    assert_eq!(word(BEHIND, 1), refused("MDSCR_EL1 behind the lock", 1));
     let mdscr = BANKED + 8 * (Banked::REGISTERS.len() - 1);
     assert_eq!(word(mdscr, 1 << 14), refused("MDSCR_EL1", 1 << 14), "a debugger's, outside");
     assert_eq!(with(LOCK, &[2], &ALLOWED), refused("OSLSR_EL1", 2));
@@ -213,20 +243,36 @@ fn the_os_lock_keeps_its_enables_out_of_the_processor() {
 #[test]
 fn a_counter_that_would_count_at_el2_or_that_there_is_not_is_refused() {
     let nsh = 1_u32 << 27;
-    let kind = EVENTS + 8;
-    let event = |value: u32, allowed: &Allowed| with(kind, &value.to_le_bytes(), allowed);
-    assert_eq!(event(nsh, &ALLOWED), refused("PMEVTYPER of 0", nsh.into()));
-    assert_eq!(event(0xc000_ffff, &ALLOWED), Ok(()));
+    let at = |at: usize| COUNTERS_OF_USED + at;
+    let event = |value: u32| with_used(at(EVENTS + 8), &value.to_le_bytes(), &ALLOWED);
+    assert_eq!(event(nsh), refused("PMEVTYPER of 0", nsh.into()));
+    assert_eq!(event(0xc000_ffff), Ok(()));
+    assert_eq!(with_used(at(EVENTS), &[0], &ALLOWED), refused("PMEVTYPER of 0", 0));
+    let mask = |mask: u8, allowed| with(COUNTERS + EVENT_MASK, &[mask], allowed);
     let none = Allowed { counters: None, ..ALLOWED };
-    assert_eq!(event(1, &none), refused("PMEVTYPER of 0", 1));
+    assert_eq!(mask(1, &none), refused("counters of events", 1));
     let two = Allowed { counters: Some(Offered { count: 2, ..OFFERED }), ..ALLOWED };
-    assert_eq!(with(EVENTS + 12, &[1], &two), Ok(()));
-    assert_eq!(with(EVENTS + 24, &[1], &two), refused("PMEVCNTR of 2", 1));
-    let filter = EVENTS + MOST * 12 + 8;
+    assert_eq!(mask(4, &two), refused("counters of events", 4));
+    assert_eq!(mask(1 << MOST, &ALLOWED), refused("counters of events", 1 << MOST));
+    let filter = COUNTERS + 8;
     for (at, field) in [(0, "PMCCFILTR_EL0"), (8, "PMCNTENSET_EL0"), (16, "PMINTENSET_EL1")] {
         assert_eq!(with(filter + at, &[0x40], &ALLOWED), refused(field, 0x40));
     }
     assert_eq!(with(filter + 21, &[0x10], &ALLOWED), refused("PMUSERENR_EL0", 0x10));
+}
+
+#[test]
+fn what_a_vcpu_has_not_used_takes_no_bytes() {
+    let bytes =
+        |context: &Context| contents(&save(&Registers::default(), context, Owed::default())).len();
+    let fresh = bytes(&Context::new(VMPIDR, 5, KEYS));
+    assert_eq!(fresh, COUNTERS + EVENTS);
+    assert_eq!(bytes(&used()), fresh + 2 * 16 + 2 * 12);
+    let mut cleared = used();
+    for (kind, number) in [(1, 0), (3, 15), (20, 0), (20, 2)] {
+        write(&mut cleared, kind, number, 0);
+    }
+    assert_eq!(bytes(&cleared), fresh, "as a kernel leaves them that clears them");
 }
 
 #[test]

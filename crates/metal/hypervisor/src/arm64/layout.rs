@@ -31,6 +31,14 @@ pub const CLOCK: u64 = 0x0901_0000;
 pub const CLOCK_BYTES: u64 = 0x1000;
 /// Its interrupt.
 pub const CLOCK_INTERRUPT: u32 = 34;
+/// What a fork is told of itself: see [`identity`](crate::identity).
+pub const IDENTITY: u64 = 0x0902_0000;
+/// Bytes of it.
+pub const IDENTITY_BYTES: u64 = 0x1000;
+/// The interrupt that announces another [generation](generation).
+pub const GENERATION_INTERRUPT: u32 = 35;
+/// Bytes of the memory that the number of the generation has for itself.
+pub const GENERATION_BYTES: u64 = 0x1000;
 /// The source of entropy, a virtio device.
 pub const ENTROPY: u64 = 0x0a00_0000;
 /// Its interrupt.
@@ -53,6 +61,12 @@ pub const MEMORY: u64 = 0x4000_0000;
 pub const MAX_VCPUS: u32 = 64;
 /// Bytes of a block, which a kernel begins at a multiple of.
 pub const BLOCK: u64 = 2 << 20;
+
+/// Where a guest of `memory` bytes finds the number of its generation: in its last page, which its tree keeps from other
+/// use.
+pub const fn generation(memory: u64) -> u64 {
+    MEMORY + memory - GENERATION_BYTES
+}
 
 /// The addresses at which a guest finds what was loaded for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +125,7 @@ const CLOCK_HANDLE: u32 = 2;
 /// A private interrupt, in a cell; a shared one is 0.
 const PRIVATE: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
+const RISING_EDGE: u32 = 1;
 
 impl Guest<'_> {
     /// The tree, as a kernel takes it; `look` is called between its nodes, for there may be many.
@@ -129,6 +144,7 @@ impl Guest<'_> {
         look();
         uart(&mut tree);
         clock(&mut tree);
+        self.identity(&mut tree);
         look();
         virtio(&mut tree, ENTROPY, ENTROPY_INTERRUPT);
         if self.has_disk {
@@ -210,6 +226,30 @@ impl Guest<'_> {
         tree.cells("phandle", &[CLOCK_HANDLE]);
         tree.end();
     }
+
+    /// The number of its generation (Linux, `Documentation/devicetree/bindings/rng/microsoft,vmgenid.yaml`), and what a
+    /// fork is told. The kernel is to map the number's page as a device's, and not as memory.
+    fn identity(&self, tree: &mut Flat) {
+        let at = generation(self.memory);
+        tree.begin("reserved-memory");
+        tree.cells("#address-cells", &[2]);
+        tree.cells("#size-cells", &[2]);
+        tree.property("ranges", &[]);
+        tree.begin(&format!("vmgenid@{at:x}"));
+        tree.addresses("reg", &[at, GENERATION_BYTES]);
+        tree.property("no-map", &[]);
+        tree.end();
+        tree.end();
+        tree.begin(&format!("vmgenid@{at:x}"));
+        tree.texts("compatible", &["microsoft,vmgenid"]);
+        tree.addresses("reg", &[at, GENERATION_BYTES]);
+        tree.cells("interrupts", &[0, GENERATION_INTERRUPT - 32, RISING_EDGE]);
+        tree.end();
+        tree.begin(&format!("fork@{IDENTITY:x}"));
+        tree.texts("compatible", &["mayfly,fork"]);
+        tree.addresses("reg", &[IDENTITY, IDENTITY_BYTES]);
+        tree.end();
+    }
 }
 
 fn uart_name() -> String {
@@ -286,6 +326,12 @@ mod tests {
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
         assert_eq!(value("/pmu", "interrupts"), [0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 4]);
+        let last = [0x7fff_f000_u64.to_be_bytes(), 0x1000_u64.to_be_bytes()].concat();
+        assert_eq!(value("/reserved-memory/vmgenid@7ffff000", "reg"), last);
+        assert!(value("/reserved-memory/vmgenid@7ffff000", "no-map").is_empty());
+        assert_eq!(value("/vmgenid@7ffff000", "reg"), last);
+        assert_eq!(value("/vmgenid@7ffff000", "interrupts"), [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1]);
+        assert_eq!(value("/fork@9020000", "reg")[..8], IDENTITY.to_be_bytes());
         let bytes = Guest { has_disk: false, has_counters: false, ..guest() }.tree(|| ());
         let tree = Fdt::new(&bytes).unwrap();
         assert!(tree.find_node("/virtio_mmio@a000200").is_none());
@@ -294,7 +340,13 @@ mod tests {
 
     #[test]
     fn every_device_has_its_own_interrupt_and_its_own_addresses() {
-        let interrupts = [UART_INTERRUPT, CLOCK_INTERRUPT, ENTROPY_INTERRUPT, DISK_INTERRUPT];
+        let interrupts = [
+            UART_INTERRUPT,
+            CLOCK_INTERRUPT,
+            GENERATION_INTERRUPT,
+            ENTROPY_INTERRUPT,
+            DISK_INTERRUPT,
+        ];
         for (number, interrupt) in interrupts.iter().enumerate() {
             assert!((32..32 + SHARED_INTERRUPTS).contains(interrupt));
             assert!(!interrupts[..number].contains(interrupt));
@@ -305,6 +357,7 @@ mod tests {
             (REDISTRIBUTORS, REDISTRIBUTOR_BYTES * u64::from(MAX_VCPUS)),
             (UART, UART_BYTES),
             (CLOCK, CLOCK_BYTES),
+            (IDENTITY, IDENTITY_BYTES),
             (ENTROPY, VIRTIO_BYTES),
             (DISK, VIRTIO_BYTES),
             (MEMORY, BLOCK),
@@ -334,6 +387,8 @@ mod tests {
             }
             prop_assert!(placement.tree >= at && placement.tree.is_multiple_of(8));
             prop_assert!(placement.tree + BLOCK <= MEMORY + memory);
+            // No tree is so long.
+            prop_assert!(placement.tree + BLOCK / 2 <= generation(memory));
         }
     }
 }

@@ -52,15 +52,16 @@ pub(crate) struct Devices {
     clock: Arc<Clock>,
 }
 
-/// Devices that no vCPU and no thread has yet.
+/// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
 pub(crate) struct Raw {
-    pub(crate) entropy: Mmio<Entropy<Fill>>,
-    pub(crate) disk: Option<Mmio<Block<Frames>>>,
+    pub(crate) entropy: Box<Mmio<Entropy<Fill>>>,
+    pub(crate) disk: Option<Box<Mmio<Block<Frames>>>>,
 }
 
 impl Raw {
     pub(crate) fn new(disk: Option<Frames>) -> Self {
-        Self { entropy: make_entropy(fill()), disk: disk.map(disk::make) }
+        let disk = disk.map(|frames| Box::new(disk::make(frames)));
+        Self { entropy: Box::new(make_entropy(fill())), disk }
     }
 }
 
@@ -136,6 +137,14 @@ impl Devices {
     /// The clock as it is.
     pub(crate) fn clock(&self) -> RealTimeClock {
         self.clock.state()
+    }
+
+    /// Has their thread, which is another one now, look at all of them: the last one may have left requests.
+    pub(crate) fn go_on(&self) {
+        self.entropy.look_again();
+        if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
+            disk.look_again();
+        }
     }
 
     /// Makes their thread look.

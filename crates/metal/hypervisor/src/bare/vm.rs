@@ -4,6 +4,7 @@ pub(crate) mod arm64;
 mod counts;
 mod course;
 mod format;
+mod freeze;
 mod host;
 mod machine;
 mod run;

@@ -67,7 +67,7 @@ impl Disk {
     /// A disk in frames that goes on as another one was.
     pub(super) fn made(
         world: &Arc<World>,
-        device: Mmio<Block<Frames>>,
+        device: Box<Mmio<Block<Frames>>>,
         line: &Arc<Controller>,
         bell: &Arc<Bell>,
     ) -> Self {

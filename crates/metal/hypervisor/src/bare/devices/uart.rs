@@ -57,6 +57,20 @@ impl Uart {
         was
     }
 
+    /// Takes its line off the controller of the run, whose threads have ended: what is typed drives no interrupt until the
+    /// line [is back](Uart::go_on). Returns what it is.
+    pub(crate) fn stop(&self) -> SerialPort {
+        let line = self.line.lock().take();
+        drop(line);
+        self.device.lock().clone()
+    }
+
+    /// Has its line go to the controller of the run again, which goes on.
+    pub(crate) fn go_on(&self, line: Arc<Controller>) {
+        *self.line.lock() = Some(line);
+        self.drive();
+    }
+
     /// Shows what the guest prints, or not.
     pub(crate) fn set_in_front(&self, is_in_front: bool) {
         self.is_in_front.store(is_in_front, Ordering::Relaxed);

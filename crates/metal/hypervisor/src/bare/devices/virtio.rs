@@ -3,6 +3,7 @@
 //!
 //! Threads sleep for its lock, so that a long request may be preempted while it is served.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -123,7 +124,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// The same of a device that is there, and whose driver may have notified it.
     pub(super) fn made(
         world: &Arc<World>,
-        device: Mmio<D>,
+        device: Box<Mmio<D>>,
         make: fn(S) -> Mmio<D>,
         line: &Arc<Controller>,
         interrupt: u32,

@@ -86,7 +86,7 @@ pub(crate) fn stat(machine: &Machine) {
             disk >> 10
         );
     }
-    if let Some(nanoseconds) = machine.counts.until_entered() {
+    if let Some(nanoseconds) = machine.counts.until_entered().filter(|_| machine.is_fork()) {
         say!(
             "{}: went on as its frozen VM was {nanoseconds} ns after the command",
             machine.plan.name

@@ -46,10 +46,10 @@ impl Monitor {
         match unable.and_then(|()| machine.end_frozen()) {
             Err(why) => say!("mayfly: {name} cannot be frozen: {why}"),
             Ok(run) => {
-                // Its guest may turn itself off, or restart, before that.
+                // Its guest may turn itself off, or restart, before that. Or it goes on, and it was said why.
                 let is_other = || run.ending() != Some(End::Frozen);
                 self.pass_on_until(u64::MAX, |_| !machine.is_running() || is_other());
-                if machine.template().is_none() {
+                if machine.template().is_none() && run.ending().is_some() {
                     say!("mayfly: {name} was not frozen: its guest has ended its run before");
                 }
             }

@@ -67,7 +67,7 @@ pub(crate) fn next(asker: Asker) -> Next {
 #[inline]
 pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pfn> {
     const PART: u64 = 8;
-    let first = FRAMES.lock().as_mut()?.allocate(share, order as usize)?;
+    let first = take(share, order)?.get();
     let end = first + (1 << order);
     for part in (first..end).step_by(PART as usize) {
         // SAFETY: the frames are the caller's alone, and mapped.
@@ -76,6 +76,19 @@ pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pf
     }
     trace::note(|| Event::Give { frame: first, order });
     Some(Pfn::new(first))
+}
+
+/// `1 << order` frames for a share, with whatever is in them: no guest is to read them before they are written.
+#[inline]
+pub(crate) fn allocate_as_is(share: ShareId, order: u32) -> Option<Pfn> {
+    let first = take(share, order)?;
+    trace::note(|| Event::Give { frame: first.get(), order });
+    Some(first)
+}
+
+#[inline]
+fn take(share: ShareId, order: u32) -> Option<Pfn> {
+    FRAMES.lock().as_mut()?.allocate(share, order as usize).map(Pfn::new)
 }
 
 /// Takes frames back.

@@ -49,11 +49,9 @@ pub(crate) unsafe fn switch_to(from: *mut usize, to: usize) {
 /// Prepares the stack of a thread that begins with `begin`. Returns the address of its saved registers.
 pub(crate) fn prepare(stack: &Stack, begin: extern "C" fn() -> !) -> usize {
     let saved = with_exposed_provenance_mut::<u64>(stack.top() as usize - 8 * SAVED);
-    // SAFETY: the stack is the thread's, and zero.
-    unsafe {
-        saved.write(begin as *const () as u64);
-        saved.add(2).write(thread_begin as *const () as u64);
-    }
+    let registers = [begin as *const () as u64, 0, thread_begin as *const () as u64, 0];
+    // SAFETY: the stack is the thread's.
+    unsafe { saved.cast::<[u64; SAVED]>().write(registers) };
     saved.addr()
 }
 

@@ -10,7 +10,6 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use super::account::Account;
 use super::arch::{Stack, prepare};
 use super::course::{current, free_over, switch_to_next};
-use super::interrupts::look;
 use super::local::local;
 use super::scheduler::SCHEDULER;
 use super::thread::{Name, Thread};
@@ -53,7 +52,7 @@ pub(crate) fn spawn_for(
     account: &Arc<Account>,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
-    let stack = Stack::try_new(share, look).ok_or(OutOfMemory)?;
+    let stack = Stack::try_new(share).ok_or(OutOfMemory)?;
     let work = Box::new(work);
     let saved = prepare(&stack, begin);
     let mut thread = Box::new(Thread::new(name, Arc::clone(account), Some(stack), Some(work)));

@@ -3,6 +3,7 @@
 mod board;
 mod chipset;
 mod format;
+pub(crate) mod generation;
 mod load;
 mod seat;
 mod state;
@@ -15,4 +16,4 @@ pub(crate) use mayfly_arm64::guest::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
 pub(crate) use seat::Seat;
-pub(crate) use state::{NotKept, NotResumed, Resumed, Stopped, resume, save};
+pub(crate) use state::{NotKept, NotResumed, Resumed, Stopped, Vcpus, resume, save};

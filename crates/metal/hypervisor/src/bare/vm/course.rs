@@ -13,13 +13,12 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::{NotKept, NotResumed, Start, Stopped, load, save};
+use super::arch::{NotResumed, Start, Stopped, Vcpus, generation, load};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
 use super::run::{End, Run};
-use super::template::Template;
-use super::vcpu;
+use super::{freeze, vcpu};
 use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
@@ -55,6 +54,8 @@ impl<F: TableFormat> Hears for Hearing<F> {
     }
 }
 
+const NO_ROOM: &str = "there is no memory for the number of its generation";
+
 /// What a run begins with.
 struct Begun {
     run: Arc<Run>,
@@ -62,7 +63,7 @@ struct Begun {
     /// The vCPUs that are turned on.
     first: Vec<(usize, Start)>,
     /// What its vCPUs go on as, by number, if it is a fork.
-    vcpus: Vec<Option<Box<Stopped>>>,
+    vcpus: Vcpus,
     console: SerialPort,
 }
 
@@ -81,42 +82,20 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
                 "it cannot go on as its frozen VM was"
             }
         })?;
-        let start = |(number, vcpu): (usize, &Stopped)| vcpu.start.map(|start| (number, start));
+        generation::change(plan, &memory, &run.chipset).map_err(|_| NO_ROOM)?;
+        threads::preemption_point();
+        let start = |(number, vcpu): (usize, &Option<Box<Stopped>>)| {
+            vcpu.as_ref().and_then(|vcpu| vcpu.start).map(|start| (number, start))
+        };
         let first = vcpus.iter().enumerate().filter_map(start).collect();
-        let mut boxed = Vec::new();
-        for vcpu in vcpus {
-            boxed.push(Some(Box::new(vcpu)));
-            threads::preemption_point();
-        }
-        return Ok(Begun { run: Arc::new(run), memory, first, vcpus: boxed, console });
+        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
     }
     let (entry, context) = load(machine, &memory)?;
+    generation::begin(plan, &memory).map_err(|_| NO_ROOM)?;
     let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
     let first = vec![(0, Start { entry, context })];
     let console = SerialPort::new();
     Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, vcpus: Vec::new(), console })
-}
-
-/// What a run leaves whose threads have ended, with the memory of its guest and its console.
-fn keep(
-    machine: &Machine,
-    run: &Run,
-    memory: Arc<GuestMemory>,
-    console: &SerialPort,
-    virtual_count: u64,
-) -> Result<Template, NotKept> {
-    let stopped = core::mem::take(&mut *run.stopped.lock());
-    let mut vcpus = Vec::new();
-    vcpus.try_reserve_exact(stopped.len()).map_err(|_| NotKept::OutOfMemory)?;
-    for (number, vcpu) in stopped.into_iter().enumerate() {
-        let vcpu = vcpu.ok_or(NotKept::NotStopped)?;
-        let start = if vcpu.is_on { None } else { run.start_of(number) };
-        vcpus.push(Stopped { start, ..vcpu });
-        threads::preemption_point();
-    }
-    let state = save(&machine.plan, &run.chipset, &run.devices, console, &vcpus, virtual_count)?;
-    let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
-    Template::try_new(memory, machine.disk_memory(), state, caches).ok_or(NotKept::OutOfMemory)
 }
 
 impl<F: TableFormat> Host<F> {
@@ -140,41 +119,30 @@ impl<F: TableFormat> Host<F> {
             backing: Hva::new(0),
         };
         vm.set_memory_region(&region).map_err(|_| "its memory cannot be set")?;
-        let range = IoRange { start: UART, len: UART_BYTES };
         let uart: Arc<dyn Device> = machine.uart.clone();
-        vm.register_device(Bus::Mmio, range, uart)
-            .map_err(|_| "its console cannot be registered")?;
-        for (range, device) in run.devices.all() {
-            vm.register_device(Bus::Mmio, range, device)
-                .map_err(|_| "its devices cannot be registered")?;
-        }
+        // All at once: the bus is published anew for each change.
+        let added = vm.bus(Bus::Mmio).edit(|bus| {
+            bus.insert(IoRange { start: UART, len: UART_BYTES }, uart)?;
+            run.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
+        });
+        let ((), replaced) = added.map_err(|_| "its devices cannot be registered")?;
+        replaced.defer();
         Ok(vm)
     }
 
-    /// Runs a VM until the run has ended and everything that the run had is freed.
-    ///
-    /// # Errors
-    ///
-    /// Why the run cannot begin.
-    pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
-        let no_memory = |_: OutOfMemory| "there is no memory for a VM";
-        let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
-        let share = worlds.run.share_id();
-        let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
-        let memory = memory.map_err(no_memory)?;
-        // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
-        let is_whole = machine.plan.reserved() == machine.plan.memory;
-        let memory = if is_whole { memory } else { memory.by_frames() };
-        let Begun { run, memory, first, mut vcpus, console } = begin(machine, &worlds, memory)?;
-        threads::preemption_point();
-        let vm = self.make(machine, &run, &memory)?;
-        memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
-        threads::preemption_point();
-        let controller = Arc::clone(&run.chipset.controller);
-        machine.uart.reset(Some(controller), console);
-        machine.has_begun(&run, &memory);
+    /// Starts the threads of a run, and waits until they have ended. The vCPUs go on as `vcpus` say, by their numbers, or are
+    /// off; `first` are turned on.
+    fn work(
+        &self,
+        vm: &Vm<Kinds<F>>,
+        run: &Arc<Run>,
+        memory: &Arc<GuestMemory>,
+        mut vcpus: Vcpus,
+        first: Vec<(usize, Start)>,
+    ) {
+        let share = run.world.share_id();
         run.alive.fetch_add(1, Ordering::Relaxed);
-        let (its, its_memory) = (Arc::clone(&run), Arc::clone(&memory));
+        let (its, its_memory) = (Arc::clone(run), Arc::clone(memory));
         let work = move || {
             if its.devices.serve(&its_memory, its.uart.name(), || its.ending().is_some()).is_err() {
                 its.end(End::OutOfMemory);
@@ -187,10 +155,10 @@ impl<F: TableFormat> Host<F> {
             run.gone();
             run.end(End::Failed);
         }
-        for number in 0..machine.plan.vcpus {
+        for number in 0..run.power.len() as u32 {
             run.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
-                let its = Arc::clone(&run);
+                let its = Arc::clone(run);
                 let before = vcpus.get_mut(number as usize).and_then(Option::take);
                 let work = move || {
                     vcpu::main(&its, vcpu, before);
@@ -214,31 +182,60 @@ impl<F: TableFormat> Host<F> {
             }
             self.world.wait(&run.alive, alive);
         }
-        let virtual_count = run.chipset.virtual_count();
-        memory.heard_by(None);
-        let end = run.ending().unwrap_or(End::Failed);
-        if end == End::Frozen {
+    }
+
+    /// Runs a VM until the run has ended and everything that the run had is freed.
+    ///
+    /// # Errors
+    ///
+    /// Why the run cannot begin.
+    pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
+        let no_memory = |_: OutOfMemory| "there is no memory for a VM";
+        let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
+        let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
+        let memory = memory.map_err(no_memory)?;
+        // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
+        let is_whole = machine.plan.reserved() == machine.plan.memory;
+        let memory = if is_whole { memory } else { memory.by_frames() };
+        let Begun { run, memory, first, vcpus, console } = begin(machine, &worlds, memory)?;
+        threads::preemption_point();
+        let vm = self.make(machine, &run, &memory)?;
+        memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
+        threads::preemption_point();
+        let controller = Arc::clone(&run.chipset.controller);
+        machine.uart.reset(Some(controller), console);
+        machine.has_begun(&run, &memory);
+        self.work(&vm, &run, &memory, vcpus, first);
+        let template = loop {
+            let virtual_count = run.chipset.virtual_count();
+            if run.ending() != Some(End::Frozen) {
+                break None;
+            }
             // Nothing runs any more. What was written past the caches is in memory when this is over, and no entry is left.
             drop(vm.invalidate_start(Hva::new(0), machine.plan.memory, Reason::Unmap));
-        }
-        let console = machine.uart.reset(None, SerialPort::new());
+            match freeze::keep(machine, &run, &memory, virtual_count) {
+                Ok(template) => break Some(template),
+                Err(why) => {
+                    let Some(vcpus) = freeze::go_on(&run) else { break None };
+                    say!("mayfly: {} is not frozen, and goes on: {why}", machine.plan.name);
+                    self.work(&vm, &run, &memory, vcpus, Vec::new());
+                }
+            }
+        };
+        memory.heard_by(None);
+        // One that was kept is frozen, however it was to end meanwhile.
+        let end = template.as_ref().map_or(run.ending(), |_| Some(End::Frozen));
+        machine.uart.reset(None, SerialPort::new());
         machine.has_ended();
         threads::preemption_point();
         let ended = vm.clone();
         vm.destroy();
         threads::preemption_point();
         ended.wait_reclaimed();
-        if end == End::Frozen {
-            if !memory.world().share().is_none_or(|share| share.keep()) {
-                return Err("what it has is guaranteed to others, and it cannot be kept");
-            }
-            machine.freeze(keep(machine, &run, memory, &console, virtual_count).map_err(
-                |why| match why {
-                    NotKept::OutOfMemory => "there is no memory for what it was",
-                    NotKept::NotStopped => "a part of it is not at rest",
-                },
-            )?);
+        // Now no TLB has a translation to its memory.
+        if let Some(template) = template {
+            machine.freeze(template);
         }
-        Ok(end)
+        Ok(end.unwrap_or(End::Failed))
     }
 }

@@ -179,10 +179,11 @@ impl Machine {
                 return Err("it is a fork of a fork, eight times");
             }
             // Under the lock: no other run is begun in between.
-            Present::Running(run, _) if run.mark(End::Frozen) => Arc::clone(run),
+            Present::Running(run, _) if run.mark_frozen() => Arc::clone(run),
             Present::Running(..) => return Err("it is just ending"),
         };
         run.tell();
+        run.gone();
         Ok(run)
     }
 

@@ -4,12 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hypervisor::identity::Identity;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, resume};
+use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus, resume};
 use super::counts::Counts;
 use super::template::Template;
 use crate::bare::devices::Devices;
@@ -61,6 +62,9 @@ pub(super) const STARTS: u32 = 1;
 /// It is off, and the run ends.
 pub(crate) const ENDS: u32 = 2;
 
+/// How many runs have begun as a frozen VM was.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
 /// What the vCPUs of a VM share while it runs.
 pub(crate) struct Run {
     pub(crate) world: Arc<World>,
@@ -73,11 +77,14 @@ pub(crate) struct Run {
     pub(crate) counts: Arc<Counts>,
     pub(crate) devices: Devices,
     pub(crate) memory: u64,
+    /// What its guest is told of it.
+    pub(crate) identity: Identity,
     /// What its vCPUs leave of themselves when it is frozen, by number.
     pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
-    /// How many threads it has: those of its vCPUs, and the one of its devices.
+    /// How many threads it has: those of its vCPUs, the one of its devices, and one that tells the others that it is to be
+    /// frozen.
     pub(crate) alive: AtomicU32,
 }
 
@@ -131,14 +138,18 @@ impl Run {
         counts: &Arc<Counts>,
         disk: Option<Medium>,
         template: &Template,
-    ) -> Result<(Self, Vec<Stopped>, SerialPort), NotResumed> {
+    ) -> Result<(Self, Vcpus, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let Template { state, caches, .. } = template;
         let resumed =
             resume(plan, state, caches, &places, &worlds.run, disk.and_then(Medium::frames))?;
         threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
-        let run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        run.identity = Identity {
+            number: FORKS.fetch_add(1, Ordering::Relaxed) + 1,
+            frozen: template.frozen(),
+        };
         Ok((run, vcpus, console))
     }
 
@@ -169,6 +180,7 @@ impl Run {
             counts: Arc::clone(counts),
             devices,
             memory: plan.memory,
+            identity: Identity::default(),
             stopped: SpinLock::new(stopped),
             ending: AtomicU32::new(0),
             alive: AtomicU32::new(0),
@@ -204,6 +216,27 @@ impl Run {
             gives_way(now).then_some(end as u32)
         });
         set.is_ok()
+    }
+
+    /// From now on it ends so that it is frozen, unless it ends already. Returns whether it is to be [told](Run::tell), by a
+    /// caller that is among its threads meanwhile, and [is gone](Run::gone) then: its threads do not begin anew before.
+    pub(super) fn mark_frozen(&self) -> bool {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        let is_marked = self.mark(End::Frozen);
+        if !is_marked {
+            self.gone();
+        }
+        is_marked
+    }
+
+    /// It was to be frozen, and could not be. Its threads have ended. Returns whether it goes on, with others: not if it ends
+    /// for another reason.
+    pub(super) fn goes_on(&self) -> bool {
+        for power in &self.power {
+            let _ = power.word.compare_exchange(ENDS, OFF, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        let frozen = End::Frozen as u32;
+        self.ending.compare_exchange(frozen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Has all vCPUs, and the thread of the devices, see that it ends.

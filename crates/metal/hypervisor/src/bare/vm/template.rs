@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_vm::GuestCaches;
 
-use crate::bare::processor::heap;
+use crate::bare::processor::{heap, timer};
 use crate::bare::world::memory::GuestMemory;
 
 /// What a VM was when it was frozen.
@@ -23,6 +23,8 @@ pub(crate) struct Template {
     pub(super) state: Vec<u8>,
     /// The caches of its vCPUs, by number.
     pub(super) caches: Vec<GuestCaches>,
+    /// When it was frozen, in ticks.
+    since: u64,
     /// Bytes of heap that are guaranteed with it.
     heap: usize,
 }
@@ -38,7 +40,14 @@ impl Template {
         let bytes = state.capacity() + size_of_val(&*caches) + memory.heap_bytes();
         let heap = Needs::of_pieces(bytes);
         heap::guarantee(heap).ok()?;
-        Some(Self { memory, disk, state, caches, heap })
+        Some(Self { memory, disk, state, caches, since: timer::ticks(), heap })
+    }
+
+    /// For how many nanoseconds it has been frozen.
+    pub(super) fn frozen(&self) -> u64 {
+        const NANOSECONDS: u128 = 1_000_000_000;
+        let ticks = u128::from(timer::ticks() - self.since);
+        (ticks * NANOSECONDS / u128::from(timer::frequency())) as u64
     }
 }
 

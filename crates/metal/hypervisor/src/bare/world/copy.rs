@@ -1,7 +1,7 @@
 //! Copies of memory that a guest may be reading and writing. Each access is atomic, so a race yields bytes that were
 //! there at some time.
 
-use core::ptr::with_exposed_provenance;
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use mayfly_vm::platform::address::PAGE_SIZE;
@@ -66,19 +66,17 @@ pub(crate) unsafe fn write(at: u64, from: &[u8]) {
     }
 }
 
-/// Copies the page at `from` to the page at `to`.
+/// Copies the page at `from` to the page at `to`. Neither is written by others meanwhile, and the second is read by none:
+/// so this is one copy of the machine's, a quarter of the instructions of as many atomic accesses.
 ///
 /// # Safety
 ///
-/// As for [`read`] and [`write()`], of the whole pages.
+/// As for [`read`] and [`write()`], of the whole pages; and what is said of others is so.
 pub(crate) unsafe fn page(from: u64, to: u64) {
-    let from = with_exposed_provenance::<AtomicU64>(from as usize);
-    let to = with_exposed_provenance::<AtomicU64>(to as usize);
-    for word in 0..PAGE_SIZE as usize / WORD {
-        // SAFETY: the caller's promise; pages are aligned.
-        let (from, to) = unsafe { (&*from.add(word), &*to.add(word)) };
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+    let from = with_exposed_provenance::<u8>(from as usize);
+    let to = with_exposed_provenance_mut::<u8>(to as usize);
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, PAGE_SIZE as usize) };
 }
 
 /// # Safety

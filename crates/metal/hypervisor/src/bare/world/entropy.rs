@@ -33,6 +33,14 @@ fn stir(generator: &mut Generator) -> bool {
     given
 }
 
+/// A number that no other caller gets, and that cannot be guessed. Nothing new is added for it, which would take as long as
+/// the number.
+pub(crate) fn number<const BYTES: usize>() -> [u8; BYTES] {
+    let mut number = [0; BYTES];
+    POOL.lock().get_or_insert_with(|| Generator::new(&[])).fill(&mut number);
+    number
+}
+
 /// A seed that no other caller gets.
 pub(crate) fn seed<const BYTES: usize>() -> [u8; BYTES] {
     let mut seed = [0; BYTES];

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::platform::frames::Frames;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -106,6 +107,14 @@ impl GuestMemory {
     /// Writes bytes to it, which the guest may be using.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
         self.write_by(address, bytes, Self::page, threads::preemption_point)
+    }
+
+    /// The same for a guest that may read it past the caches: what it reads from now on is what was written. All of it is in
+    /// one page.
+    pub(crate) fn write_past_caches(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        self.write(address, bytes)?;
+        self.world.clean(self.page(address)?, 1);
+        Ok(())
     }
 
     /// The same for a caller that has a lock: it waits for nothing, and keeps its processor.

@@ -62,12 +62,13 @@ pub(crate) struct Stack {
 impl Stack {
     /// One for the hypervisor itself.
     pub(crate) fn of_system() -> Option<Self> {
-        Self::try_new(ShareId::SYSTEM, || {})
+        Self::try_new(ShareId::SYSTEM)
     }
 
-    /// One whose frames are of a share of the machine, all zero. `look` is called between parts of the work.
-    pub(crate) fn try_new(share: ShareId, look: impl Fn()) -> Option<Self> {
-        let frames = frames::allocate(share, STACK_ORDER, look)?;
+    /// One whose frames are of a share of the machine. What is in them is not cleared: no guest has them, and nothing on a
+    /// stack is read that was not written there.
+    pub(crate) fn try_new(share: ShareId) -> Option<Self> {
+        let frames = frames::allocate_as_is(share, STACK_ORDER)?;
         let Some(slot) = FREE.lock().pop() else {
             // SAFETY: they were given just now.
             unsafe { frames::free(frames, STACK_ORDER) };

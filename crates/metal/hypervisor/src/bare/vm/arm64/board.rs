@@ -8,7 +8,8 @@ use mayfly_arm64::{gic, timer};
 use mayfly_devices::psci::{Outcome, Refusal};
 use mayfly_devices::smccc::{self, Workarounds};
 use mayfly_hypervisor::arm64::layout::{
-    DISTRIBUTOR, DISTRIBUTOR_BYTES, MEMORY, REDISTRIBUTOR_BYTES, REDISTRIBUTORS,
+    DISTRIBUTOR, DISTRIBUTOR_BYTES, IDENTITY, IDENTITY_BYTES, MEMORY, REDISTRIBUTOR_BYTES,
+    REDISTRIBUTORS,
 };
 use mayfly_vgic::{Frame, Read, SgiRegister};
 use mayfly_vm::platform::Platform;
@@ -188,7 +189,7 @@ impl Board<'_> {
     }
 }
 
-/// Answers an access to the interrupt controller. Returns whether it is one.
+/// Answers an access to the interrupt controller, or to what the guest is told of its VM. Returns whether it is one.
 pub(crate) fn answer<F: TableFormat>(
     run: &Run,
     vcpu: usize,
@@ -203,6 +204,13 @@ pub(crate) fn answer<F: TableFormat>(
             (Frame::Distributor, at - DISTRIBUTOR)
         }
         REDISTRIBUTORS.. if at < redistributors => (Frame::Redistributors, at - REDISTRIBUTORS),
+        IDENTITY.. if at < IDENTITY + IDENTITY_BYTES => {
+            if !access.write {
+                run.identity.read(at - IDENTITY, cpu.data());
+            }
+            cpu.answered();
+            return true;
+        }
         _ => return false,
     };
     if frame == Frame::Redistributors {

@@ -1,5 +1,6 @@
 //! The machine of a frozen VM as bytes ([`state`]), and machines that go on as it was.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -48,6 +49,9 @@ impl Vcpu for Stopped {
         true
     }
 }
+
+/// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
+pub(crate) type Vcpus = Vec<Option<Box<Stopped>>>;
 
 /// Why a run is not kept.
 #[derive(Debug)]
@@ -123,8 +127,7 @@ pub(crate) struct Resumed {
     pub(crate) chipset: Chipset,
     pub(crate) devices: Devices,
     pub(crate) console: SerialPort,
-    /// Its vCPUs, by number.
-    pub(crate) vcpus: Vec<Stopped>,
+    pub(crate) vcpus: Vcpus,
 }
 
 /// Why no machine goes on as a saved one.
@@ -167,21 +170,24 @@ pub(crate) fn resume(
         uart: &mut console,
         clock: &mut clock,
         entropy: &mut raw.entropy,
-        disk: raw.disk.as_mut(),
+        disk: raw.disk.as_deref_mut(),
         card: None,
     };
     let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
     let loaded = fresh.load(sections, cores, |number, vcpu| {
         let caches = caches.get(number as usize).copied().unwrap_or_default();
-        let registers = resumed::at_rest(affinity(number as usize), vcpu.registers)?;
+        let registers = resumed::fresh(affinity(number as usize));
         let (start, interface) = (vcpu.start, vcpu.interface);
-        vcpus.push(Stopped { is_on: false, start, interface, registers, caches });
+        // Its registers are loaded into their place: they are most of what there is to a vCPU.
+        let mut stopped = Box::new(Stopped { is_on: false, start, interface, registers, caches });
+        resumed::load(&mut stopped.registers, vcpu.registers)?;
+        vcpus.push(Some(stopped));
         threads::preemption_point();
         Ok(())
     });
     let loaded = loaded.map_err(NotResumed::Bytes)?;
     threads::preemption_point();
-    for (number, vcpu) in vcpus.iter_mut().enumerate() {
+    for (number, vcpu) in vcpus.iter_mut().flatten().enumerate() {
         vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
     }
     let timer_offset = offset(timer::ticks(), loaded.virtual_count);

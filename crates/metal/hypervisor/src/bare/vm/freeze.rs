@@ -1,0 +1,99 @@
+//! How a run is frozen: what it leaves is kept, or it goes on.
+//!
+//! Its threads have ended. Each vCPU has left what it is, and nothing else of the run is given back before all that the
+//! forks need is kept. So where something cannot be kept, other threads go on with the same vCPUs, devices and memory:
+//! to the guest it is a stop. What can fail is done before what cannot be taken back: that the memory is guaranteed
+//! comes last.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::arch::{NotKept, Stopped, Vcpus, save};
+use super::machine::Machine;
+use super::run::{End, Run};
+use super::template::Template;
+use crate::bare::threads;
+use crate::bare::world::memory::GuestMemory;
+
+/// What is left of a run whose threads have ended, with the memory of its guest.
+///
+/// # Errors
+///
+/// Why it cannot be kept: then the run has what it had.
+pub(super) fn keep(
+    machine: &Machine,
+    run: &Run,
+    memory: &Arc<GuestMemory>,
+    virtual_count: u64,
+) -> Result<Template, &'static str> {
+    let mut vcpus = Vec::new();
+    vcpus.try_reserve_exact(run.power.len()).map_err(|_| NO_MEMORY)?;
+    for number in 0..run.power.len() {
+        let Some(vcpu) = take(run, number) else { break };
+        let start = if vcpu.is_on { None } else { run.start_of(number) };
+        vcpus.push(Stopped { start, ..vcpu });
+        threads::preemption_point();
+    }
+    let kept = if vcpus.len() == run.power.len() {
+        try_keep(machine, run, memory, &vcpus, virtual_count)
+    } else {
+        Err(NOT_AT_REST)
+    };
+    if kept.is_err() {
+        for (number, vcpu) in vcpus.into_iter().enumerate() {
+            run.stopped.lock()[number] = Some(vcpu);
+            threads::preemption_point();
+        }
+    }
+    kept
+}
+
+/// Takes what vCPU `number` has left.
+fn take(run: &Run, number: usize) -> Option<Stopped> {
+    run.stopped.lock()[number].take()
+}
+
+const NO_MEMORY: &str = "there is no memory for what it is";
+const NOT_AT_REST: &str = "a part of it is not at rest";
+
+fn try_keep(
+    machine: &Machine,
+    run: &Run,
+    memory: &Arc<GuestMemory>,
+    vcpus: &[Stopped],
+    virtual_count: u64,
+) -> Result<Template, &'static str> {
+    let console = machine.uart.stop();
+    let state = save(&machine.plan, &run.chipset, &run.devices, &console, vcpus, virtual_count);
+    let state = state.map_err(|why| match why {
+        NotKept::OutOfMemory => NO_MEMORY,
+        NotKept::NotStopped => NOT_AT_REST,
+    })?;
+    let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
+    let template = Template::try_new(Arc::clone(memory), machine.disk_memory(), state, caches);
+    let template = template.ok_or(NO_MEMORY)?;
+    if memory.world().share().is_none_or(|share| share.keep()) {
+        Ok(template)
+    } else {
+        Err("what it has is guaranteed to others")
+    }
+}
+
+/// Has a run go on that was not kept. Returns what its vCPUs go on as, by their numbers; `None`, if it ends.
+pub(super) fn go_on(run: &Run) -> Option<Vcpus> {
+    let mut vcpus = Vec::new();
+    if vcpus.try_reserve_exact(run.power.len()).is_err()
+        || run.stopped.lock().iter().any(Option::is_none)
+    {
+        run.end(End::Failed);
+        return None;
+    }
+    for number in 0..run.power.len() {
+        vcpus.push(take(run, number).map(Box::new));
+        threads::preemption_point();
+    }
+    run.uart.go_on(Arc::clone(&run.chipset.controller));
+    run.devices.go_on();
+    run.goes_on().then_some(vcpus)
+}
