@@ -8,7 +8,7 @@
 //! vCPUs among them. One card is locked at a time: a frame is taken from its sender's card, then given to each receiver's,
 //! and then given back. So two VMs that send to each other do not wait for each other. A thread that has a card locked
 //! keeps its processor, and waits for no memory: neither the sender nor the receiver can hold up the other one's vCPUs. Nor
-//! can the receiver's vCPUs hold up the sender, by taking the lock of their card over and over: the sender sleeps for it a few
+//! can the receiver's vCPUs hold up the sender, by taking the lock of their card over and over: the sender sleeps for it a number of
 //! times at most, and the receiver loses the frame then. Where its interrupt line does not settle at once for the same
 //! reason, the thread of its own devices sees to it.
 //!

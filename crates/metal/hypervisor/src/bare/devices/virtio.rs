@@ -22,7 +22,7 @@ use crate::bare::world::memory::GuestMemory;
 
 /// How often a thread of another VM, or of none, sleeps for the lock of a device, which the device's vCPUs take as often as
 /// they like.
-const PATIENCE: u32 = 8;
+const PATIENCE: u32 = 64;
 
 /// A virtio device, which is made of an `S` when a vCPU first accesses its registers.
 pub(crate) struct Virtio<D, S> {
