@@ -1,6 +1,7 @@
 //! What a VM and its vCPUs have in common, and keep alive.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) fd: VmFd,
     pub(crate) processor: Processor,
     /// Each slot in use, with what backs it.
-    pub(crate) slots: Mutex<Vec<(u32, GuestMemory)>>,
+    pub(crate) slots: Mutex<BTreeMap<u32, GuestMemory>>,
     /// What is behind the slots that were lent.
     pub(crate) lent: Mutex<Vec<Lent>>,
 }
@@ -45,7 +46,7 @@ impl Shared {
         &self.processor
     }
 
-    pub(crate) fn slots(&self) -> MutexGuard<'_, Vec<(u32, GuestMemory)>> {
+    pub(crate) fn slots(&self) -> MutexGuard<'_, BTreeMap<u32, GuestMemory>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

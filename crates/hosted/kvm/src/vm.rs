@@ -1,5 +1,6 @@
 //! A VM, from its creation to its end.
 
+use std::collections::btree_map::Entry;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -248,9 +249,7 @@ impl Vm {
         })?;
         // An existing slot was accepted because it has the same address and size: its clone keeps
         // the same mapping.
-        if !slots.iter().any(|(other, _)| *other == slot) {
-            slots.push((slot, memory.clone()));
-        }
+        slots.entry(slot).or_insert_with(|| memory.clone());
         Ok(())
     }
 
@@ -263,10 +262,11 @@ impl Vm {
         let mut slots = self.shared.slots();
         // The list is what KVM was told, so a slot that is not in it is one that KVM would refuse
         // to delete.
-        let index = slots.iter().position(|(other, _)| *other == slot);
-        let index = index.ok_or(Errno::INVAL).map_err(Error::call(SET_REGION))?;
+        let Entry::Occupied(entry) = slots.entry(slot) else {
+            return Err(Error::call(SET_REGION)(Errno::INVAL));
+        };
         self.shared.set_region(kvm_userspace_memory_region { slot, ..Default::default() })?;
-        Ok(slots.swap_remove(index).1)
+        Ok(entry.remove())
     }
 
     /// Memslots that the VM has of this process's own memory.
@@ -296,8 +296,7 @@ impl Vm {
     /// How many pages a memslot has.
     pub(crate) fn slot_pages(&self, slot: u32) -> Option<u64> {
         let slots = self.shared.slots();
-        let found = slots.iter().find(|(other, _)| *other == slot);
-        found.map(|(_, memory)| memory.size() as u64 / 4096)
+        slots.get(&slot).map(|memory| memory.size() as u64 / 4096)
     }
 
     pub(crate) fn borrow_fd(&self) -> BorrowedFd<'_> {
@@ -349,6 +348,6 @@ impl Vm {
         drop(fd);
         drop(lent);
         let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
-        slots.into_iter().map(|(_, memory)| memory).collect()
+        slots.into_values().collect()
     }
 }

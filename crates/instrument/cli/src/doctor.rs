@@ -6,10 +6,10 @@ use std::time::UNIX_EPOCH;
 use clap::Args;
 use mayfly_doctor::{COUNTED, COUNTERS, Document, Examination, Text, examine, openmetrics};
 use mayfly_kvm::Kvm;
-use mayfly_record::{Backend, Host, Sink};
+use mayfly_record::{Backend, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 
-use crate::built::built;
+use crate::built::host;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 
@@ -73,7 +73,7 @@ pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
     }
     options.fail_if.iter().try_for_each(names_something)?;
     let kvm = Kvm::open().map_err(Failure::nothing_ran)?;
-    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
+    let host = host();
     let seen = examine(kvm, host);
     tell(options, &seen, json.as_ref(), metrics.as_ref())?;
     verdict(options, &seen)

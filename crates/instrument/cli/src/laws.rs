@@ -11,16 +11,16 @@ use mayfly_laws::{
     Call, Dimension, Document, Entry, FEWEST_ROUNDS, Failed, Kernel, KvmKernel, Options, Pair,
     SCHEMA, Series, Text, measure, points,
 };
-use mayfly_record::{Host, Sink, nanoseconds};
+use mayfly_record::{Sink, nanoseconds};
 
-use crate::built::built;
+use crate::built::host;
 use crate::failure::Failure;
 use crate::output::Stream;
 
-/// Say how the calls of this host's KVM grow: with the mappings of the process, the VMs, vCPUs, memslots, devices
+/// Say how the calls of this host's KVM grow: with mappings, VMs, vCPUs, memslots, pages, devices, and age
 ///
 /// Each call of a VM's life is timed at up to 15 numbers of the one thing that grows, over at least two decades, in random
-/// order. All else stays as it is. A law is fitted to three quarters of these numbers, and has to predict the others within
+/// order. All else stays as it is. A law is fitted to four of five of these numbers, and has to predict the others within
 /// 25 %. The command creates VMs of its own for some minutes. It keeps to the limits of the process and to half of the
 /// memory that is available, and changes nothing on the host.
 #[derive(Args)]
@@ -56,8 +56,8 @@ pub(crate) struct Laws {
     #[arg(long, conflicts_with = "quiet")]
     full: bool,
 
-    /// Print no text and show no progress
-    #[arg(long, short)]
+    /// Print no text and show no progress; for --json
+    #[arg(long, short, requires = "json")]
     quiet: bool,
 }
 
@@ -69,7 +69,7 @@ Examples:
 
 Exit codes:
   0  at least one call was measured, whatever was found
-  1  the file could not be written
+  1  the file, or standard output, could not be written
   2  a name or a value is not accepted
   3  nothing could be measured; one line says why";
 
@@ -91,26 +91,32 @@ pub(crate) fn laws(options: &Laws) -> Result<(), Failure> {
     // Before anything else is opened: the number of a stream is then that of a stream.
     let json = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let mut kernel = KvmKernel::new(Kvm::open().map_err(Failure::nothing_ran)?);
-    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
-    let mut progress: Box<dyn Progress> = match options.quiet {
-        true => Box::new(Silent),
-        false if Bar::can_draw() => Box::new(Bar::new()),
-        false => Box::new(Lines(stderr())),
-    };
-    let entries = (1..).zip(&pairs).map(|(which, pair)| {
-        entry(&mut kernel, *pair, options, (which, pairs.len()), &mut *progress)
-    });
-    let laws: Vec<Entry> = entries.collect();
-    let document = Document {
+    let host = host();
+    let mut document = Document {
         schema: SCHEMA.to_owned(),
         tick_ns: host.hz.or_else(hz).map(|hz| 1_000_000_000 / u64::from(hz.max(1))),
         host,
         rounds: options.rounds,
         seed: options.seed,
         settled_ns: nanoseconds(KvmKernel::SETTLED),
-        laws,
+        laws: Vec::new(),
     };
-    tell(options, &document, json.as_ref())?;
+    let mut progress: Box<dyn Progress> = match options.quiet {
+        true => Box::new(Silent),
+        false if Bar::can_draw() => Box::new(Bar::new()),
+        false => Box::new(Lines(stderr())),
+    };
+    let stream = if json.as_ref().is_some_and(Sink::is_stdout) { Stream::Err } else { Stream::Out };
+    // Each law is told when it is known: a user who has seen enough ends the command.
+    let tell = |text: String| if options.quiet { Ok(()) } else { stream.write(&text) };
+    tell(text(options, &document, stream).head(pairs.len()))?;
+    for (which, pair) in (1..).zip(&pairs) {
+        let entry = entry(&mut kernel, *pair, options, (which, pairs.len()), &mut *progress);
+        tell(text(options, &document, stream).of(&entry))?;
+        document.laws.push(entry);
+    }
+    tell(text(options, &document, stream).end())?;
+    json.map_or(Ok(()), |sink| sink.write(&document.to_json())).map_err(Failure::runtime)?;
     let is_measured = document.laws.iter().any(|entry| entry.law.is_some());
     match document.laws.iter().find_map(|entry| entry.skipped.as_ref()) {
         Some(why) if !is_measured => Err(Failure::nothing_ran(why)),
@@ -133,9 +139,9 @@ fn pairs(options: &Laws) -> Result<Vec<Pair>, Failure> {
     }
     let (calls, against) = (options.calls.join(", "), options.against.join(", "));
     let has = Pair::all().filter(|pair| is_meant(&options.calls, pair.call.name()));
-    let has: Vec<&str> = has.map(|pair| pair.dimension.name()).collect();
+    let has: Vec<String> = has.map(Pair::name).collect();
     Err(Failure::usage(format!(
-        "{calls} is not measured against {against}, but against {}",
+        "{calls} is not measured against {against}; there are {}",
         has.join(", ")
     )))
 }
@@ -171,13 +177,6 @@ fn entry(
     }
 }
 
-/// The text is printed even if the document cannot be written.
-fn tell(options: &Laws, document: &Document, json: Option<&Sink>) -> Result<(), Failure> {
-    let kept = json.map_or(Ok(()), |sink| sink.write(&document.to_json()));
-    if !options.quiet {
-        let stream = if json.is_some_and(Sink::is_stdout) { Stream::Err } else { Stream::Out };
-        let text = Text::new(document, stream.width()).full(options.full);
-        stream.write(&text.to_string())?;
-    }
-    kept.map_err(Failure::runtime)
+fn text<'a>(options: &Laws, document: &'a Document, stream: Stream) -> Text<'a> {
+    Text::new(document, stream.width()).full(options.full)
 }

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use mayfly_record::{Begun, Host, Record, Sink};
+use mayfly_record::{Begun, Record, Sink};
 use mayfly_trace::{End, Runs, Trace, record_by};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::args;
-use crate::built::built;
+use crate::built::host;
 use crate::failure::Failure;
 use crate::output::Stream;
 use crate::traced::{end_as, failure, launch, may_write, within};
@@ -26,7 +26,7 @@ pub(crate) fn runs(options: &args::Trace, count: u32) -> Result<(), Failure> {
     let launch = launch(options);
     let input = Input::read().map_err(Failure::runtime)?;
     let (begun, mut runs) = (Begun::now(), Runs::default());
-    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
+    let host = host();
     let mut end = None;
     let mut partial = None;
     for number in 0..count {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use mayfly_record::units::things;
-use mayfly_record::{Backend, Host, Record, Sink};
+use mayfly_record::{Backend, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{
     COUNTERS, Choice, End, Launch, Text, Trace, attach_by, figure_names, figure_rows,
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use crate::args;
-use crate::built::built;
+use crate::built::host;
 use crate::failure::Failure;
 use crate::output::Stream;
 use crate::runs::runs;
@@ -124,7 +124,7 @@ fn told(
     trace: Trace,
     files: &Files,
 ) -> Result<(), Failure> {
-    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
+    let host = host();
     let mut trace = trace.concluded_from(host, &options.from);
     let measures_gains = options.prove || options.gain;
     if measures_gains {

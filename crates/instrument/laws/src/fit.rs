@@ -193,6 +193,7 @@ pub fn fit(series: &Series, dimension: Dimension, kind: Kind) -> Option<Law> {
         .into_iter()
         .chain(of_age)
         .filter_map(best_of)
+        .filter(|shape| dimension != Dimension::Age || shape.is_of_age())
         .filter_map(|shape| Some((criterion(shape, &points)?, shape)))
         .collect();
     ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -210,19 +211,23 @@ pub fn fit(series: &Series, dimension: Dimension, kind: Kind) -> Option<Law> {
     let grows = best + MARGIN < criterion(flat, &points)?
         && growth(shape, &points) >= GROWTH
         && growths.is_some_and(|[low, _]| low >= GROWTH_DRAWN);
-    let shape = if grows { shape } else { flat };
-    let others = ranked.into_iter().filter(|(at, other)| {
-        grows && *at < best + AS_GOOD && !other.is_like(shape) && !other.is_like(flat)
-    });
+    let (shape, unsure) = if grows { (shape, None) } else { (flat, Some(shape)) };
     let exponents = drawn.into_iter().filter_map(|drawn| match drawn {
         Shape::Power { exponent, .. } => Some(exponent),
         _ => None,
     });
     let exponent = if grows { interval(exponents.collect()) } else { None };
-    let held_out = series.points.iter().filter(|point| point.held_out).filter_map(|point| {
-        let time = (median(point.of(kind)) as f64).max(1.0);
-        Some(((shape.at(point.n as f64)? - time) / time).abs())
+    // What is linear in some of the draws may be so.
+    let is_linear = exponent.is_some_and(|[low, high]| low <= 1.0 && high >= 1.0);
+    let others = ranked.into_iter().filter(|(at, other)| {
+        let fits = *at < best + AS_GOOD || is_linear && matches!(other, Shape::Linear { .. });
+        grows && fits && !other.is_like(shape) && !other.is_like(flat)
     });
+    let held_out = series
+        .points
+        .iter()
+        .filter(|point| point.held_out)
+        .map(|point| shape.misses(point.n as f64, (median(point.of(kind)) as f64).max(1.0)));
     let held_out = held_out.fold(0.0, f64::max);
     let (from, to) = series.range()?;
     let holds = held_out <= HELD_OUT_BOUND;
@@ -230,6 +235,7 @@ pub fn fit(series: &Series, dimension: Dimension, kind: Kind) -> Option<Law> {
         shape,
         others: others.map(|(_, other)| other).collect(),
         exponent,
+        unsure: unsure.filter(|unsure| !unsure.is_like(flat)),
         growth: growths.filter(|_| grows),
         held_out,
         holds,

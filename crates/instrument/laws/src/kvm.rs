@@ -1,8 +1,12 @@
 //! The KVM of this host.
 //!
 //! A sample is taken on a *stage*: the VM that the call is made of, with all that it needs, and as many of what grows as the
-//! point says. The stage is made for one sample. Then it is left alone for [`KvmKernel::SETTLED`], so that the call waits for nothing
-//! that the making has started; against [`Dimension::Age`], it is left alone for as long as the point says.
+//! point says. The stage is made for one sample. Then it is left alone for [`KvmKernel::SETTLED`], so that the call waits for
+//! nothing that the making has started. Against [`Dimension::Age`], a device is registered then, and the call comes as long
+//! after that as the point says.
+//!
+//! A sample is taken again, some times at most, if others had the processor in it, or if its call came late: what it took is
+//! then the load's.
 
 mod mappings;
 mod room;
@@ -25,6 +29,13 @@ use stage::{EXTRA_GPA, EXTRA_SLOT, Stage};
 
 /// How many exits a sample of them is the median of: one takes no longer than reading the clocks.
 const EXITS: usize = 21;
+
+/// How often a sample is taken at most.
+const TRIES: u32 = 4;
+/// How much later than it is to come a call may come, in parts of its age.
+const LATE: f64 = 0.1;
+/// The last part of an age is not slept: sleeping may last longer than that.
+const AWAKE: Duration = Duration::from_millis(1);
 
 /// This host's KVM.
 pub struct KvmKernel {
@@ -71,7 +82,7 @@ fn timed<T>(call: impl FnOnce() -> Result<T, mayfly_kvm::Error>) -> Result<(T, T
     let (wall, cpu) = (wall.elapsed(), cpu_time().saturating_sub(cpu));
     let queued = self::queued().saturating_sub(queued);
     let wall = nanoseconds(wall);
-    Ok((made?, Taken { wall, cpu: nanoseconds(cpu), queued: queued.min(wall) }))
+    Ok((made?, Taken { wall, cpu: nanoseconds(cpu), queued }))
 }
 
 impl Kernel for KvmKernel {
@@ -80,11 +91,43 @@ impl Kernel for KvmKernel {
     }
 
     fn take(&mut self, pair: Pair, n: u64) -> Result<Taken, Failed> {
+        let mut best: Option<(bool, Taken)> = None;
+        for _ in 0..TRIES {
+            let (is_late, taken) = self.take_once(pair, n)?;
+            let is_better = |(was_late, other): &(bool, Taken)| {
+                (is_late, taken.queued) < (*was_late, other.queued)
+            };
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((is_late, taken));
+            }
+            if !is_late && taken.queued == 0 {
+                break;
+            }
+        }
+        best.map(|(_, taken)| taken).ok_or_else(|| Failed("no sample was taken".to_owned()))
+    }
+}
+
+impl KvmKernel {
+    /// One sample, and whether its call came late.
+    fn take_once(&self, pair: Pair, n: u64) -> Result<(bool, Taken), Failed> {
         let mut stage = Stage::make(&self.kvm, pair, n)?;
-        sleep(match pair.dimension {
-            Dimension::Age => Duration::from_micros(n),
-            _ => Self::SETTLED,
-        });
+        sleep(Self::SETTLED);
+        let age = Duration::from_micros(n);
+        let mut is_late = false;
+        if pair.dimension == Dimension::Age {
+            let began = stage.register_last()?;
+            sleep(age.saturating_sub(AWAKE));
+            while began.elapsed() < age {
+                std::hint::spin_loop();
+            }
+            is_late = began.elapsed() > age.mul_f64(1.0 + LATE);
+        }
+        Ok((is_late, self.call(pair, &mut stage)?))
+    }
+
+    /// The call.
+    fn call(&self, pair: Pair, stage: &mut Stage) -> Result<Taken, Failed> {
         let taken = match pair.call {
             Call::CreateVm => timed(|| Vm::create(&self.kvm))?.1,
             Call::CloseVm => {
@@ -134,21 +177,26 @@ impl Kernel for KvmKernel {
                 let (vm, irqfd) = (stage.vm()?, stage.irqfd()?);
                 timed(|| vm.unregister_irqfd(irqfd))?.1
             }
-            Call::Exit => exits(&mut stage)?,
+            Call::Exit => exits(stage)?,
         };
         Ok(taken)
     }
 }
 
-/// The median of some exits of the guest, after two that map what it touches.
+/// The median of some exits of the guest for a write to memory that nobody has, after two that map what it touches.
 fn exits(stage: &mut Stage) -> Result<Taken, Failed> {
     let vcpu = stage.running()?;
     let mut exit = || -> Result<Taken, Failed> {
-        let (exit, taken) = timed(|| vcpu.run_to_exit())?;
-        match exit {
-            Exit::PortWrite { .. } => Ok(taken),
-            other => Err(Failed(format!("the guest came out by {other:?}"))),
+        // There is a write to a port between two of them.
+        for _ in 0..2 {
+            let (exit, taken) = timed(|| vcpu.run_to_exit())?;
+            match exit {
+                Exit::MmioWrite { .. } => return Ok(taken),
+                Exit::PortWrite { .. } => {}
+                Exit::DirtyRingFull => break,
+            }
         }
+        Err(Failed("the guest does not write to its doorbell".to_owned()))
     };
     for _ in 0..2 {
         exit()?;

@@ -16,6 +16,9 @@ pub struct Law {
     /// Others that fit as well, within what noise allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Shape>,
+    /// The form that fits best, where it is not the law because it is not sure that anything grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsure: Option<Shape>,
     /// Where the exponent of a power lies, at 95 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exponent: Option<[f64; 2]>,

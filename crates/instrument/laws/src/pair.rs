@@ -28,7 +28,7 @@ pub enum Call {
     StartDirtyLog,
     /// `KVM_GET_DIRTY_LOG`.
     ReadDirtyLog,
-    /// `KVM_RUN`, from one exit of the guest to its next.
+    /// `KVM_RUN`, until the guest comes out for a write to memory that nobody has. It has written to a page before.
     Exit,
 }
 
@@ -40,7 +40,7 @@ pub enum Dimension {
     Mappings,
     /// Other VMs of the process. They have nothing.
     Vms,
-    /// vCPUs of the VM. None of them has run, but for the one whose exits are measured.
+    /// vCPUs of the VM. None of them has run.
     Vcpus,
     /// Memslots of the VM, each of one page.
     Slots,
@@ -140,7 +140,7 @@ impl Dimension {
     pub const fn one(self) -> &'static str {
         match self {
             Self::Mappings => "mapping",
-            Self::Vms => "VM",
+            Self::Vms => "other VM",
             Self::Vcpus => "vCPU",
             Self::Slots => "slot",
             Self::SlotPages => "page",
@@ -183,7 +183,6 @@ impl Dimension {
                 Call::AddIoeventfd,
                 Call::StartDirtyLog,
                 Call::CloseVm,
-                Call::Exit,
             ],
             Self::Slots => &[
                 Call::AddSlot,

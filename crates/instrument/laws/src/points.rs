@@ -9,7 +9,7 @@ const MOST: usize = 15;
 /// The fewest: six that a law is fitted to, and two that are held out.
 const FEWEST: usize = 8;
 /// How many times as large as the first the last point has to be.
-const DECADES: u64 = 100;
+pub(crate) const DECADES: u64 = 100;
 
 /// Points over all of the range, each about as many times as large as the one before, and which of them are held out:
 /// every fourth, and neither the first nor the last. Nothing, if the range is shorter than two decades.

@@ -44,17 +44,23 @@ pub(crate) fn median(mut samples: Vec<u64>) -> u64 {
 }
 
 impl Point {
-    /// What each call took, without the time in which others had the processors: that is the load's, and not the call's.
+    /// What each call took, without the time in which others had the processors: that is the load's, and not the call's. No
+    /// call takes less than it runs: the processors may have been others' right before the call or after it.
     pub(crate) fn times(&self) -> Vec<u64> {
-        let all = self.wall_ns.iter().zip(&self.queued_ns);
-        all.map(|(wall, queued)| wall.saturating_sub(*queued)).collect()
+        let all = self.wall_ns.iter().zip(&self.cpu_ns).zip(&self.queued_ns);
+        all.map(|((wall, cpu), queued)| wall.saturating_sub(*queued).max(*cpu.min(wall))).collect()
+    }
+
+    /// Its work, of which reading the clock of it is a part: no more than all of the call took.
+    fn works(&self) -> Vec<u64> {
+        self.cpu_ns.iter().zip(&self.wall_ns).map(|(cpu, wall)| *cpu.min(wall)).collect()
     }
 
     /// The samples of one kind.
     pub(crate) fn of(&self, kind: Kind) -> Vec<u64> {
         match kind {
             Kind::Time => self.times(),
-            Kind::Work => self.cpu_ns.clone(),
+            Kind::Work => self.works(),
         }
     }
 

@@ -122,20 +122,40 @@ impl Shape {
         }
     }
 
+    /// Whether it may be the law of a call against an age. A call that comes later finds its caches colder, and takes longer
+    /// for that, whatever was registered: so no growth is one.
+    pub(crate) fn is_of_age(self) -> bool {
+        match self {
+            Self::Constant { .. } | Self::Wait { .. } => true,
+            Self::Step { before, after, .. } => before > after,
+            _ => false,
+        }
+    }
+
+    /// How far the time at `n` is from `time`, in parts of it. Within a step, it is that of the side that is nearer.
+    pub(crate) fn misses(self, n: f64, time: f64) -> f64 {
+        let off = |at: f64| ((at - time) / time).abs();
+        match (self.at(n), self) {
+            (Some(at), _) => off(at),
+            (None, Self::Step { before, after, .. }) => off(before).min(off(after)),
+            (None, _) => 0.0,
+        }
+    }
+
     /// Whether both are of one form.
     pub fn is_like(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// The first whole number from `from` to `to` at which the time is at least `time`.
+    /// The first whole number from `from` to `to` from which on the time is at least `time`. Nothing, if it is less at `to`:
+    /// where a form falls, it falls to its end.
     pub fn reaches(self, time: f64, from: u64, to: u64) -> Option<u64> {
         let has = |n: u64| self.at(n as f64).is_some_and(|at| at >= time);
-        if has(from) {
-            return Some(from);
-        }
-        // No form falls once it has risen; a step that falls has its longest time at the beginning.
         if !has(to) {
             return None;
+        }
+        if has(from) {
+            return Some(from);
         }
         let (mut before, mut after) = (from, to);
         while after - before > 1 {

@@ -8,6 +8,7 @@ use textwrap::{Options, WordSplitter, fill};
 use crate::document::{Document, Entry};
 use crate::law::{HELD_OUT_BOUND, Law};
 use crate::pair::Dimension;
+use crate::series::Point;
 use crate::shape::{Shape, whole};
 
 /// A document, for a terminal of so many columns.
@@ -33,9 +34,16 @@ fn things(n: f64, dimension: Dimension) -> String {
     }
 }
 
-/// A factor whose time may be far below a nanosecond.
+/// An exponent that is known no better than this is not known.
+const UNKNOWN: f64 = 0.6;
+
+/// A factor, whose time may be far below a nanosecond.
 fn factor(nanoseconds: f64) -> String {
-    if nanoseconds < 10.0 { format!("{nanoseconds:.2} ns") } else { time(nanoseconds) }
+    match nanoseconds {
+        ..1.0 => format!("{:.0} ps", nanoseconds * 1000.0),
+        ..10.0 => format!("{nanoseconds:.2} ns"),
+        _ => time(nanoseconds),
+    }
 }
 
 impl<'a> Text<'a> {
@@ -48,6 +56,44 @@ impl<'a> Text<'a> {
     #[must_use]
     pub fn full(self, full: bool) -> Self {
         Self { full, ..self }
+    }
+
+    /// What stands before all of so many pairs.
+    pub fn head(&self, pairs: usize) -> String {
+        let Document { host, rounds, .. } = self.document;
+        let hz = host.hz.map_or_else(String::new, |hz| format!(", HZ={hz}"));
+        let head = format!(
+            "{} on Linux {} ({}, {}{hz}), {rounds} samples of each point. A law is about the numbers that were measured, and none beyond.",
+            units::things(pairs as u64, "pair"),
+            host.kernel,
+            host.arch,
+            units::things(host.cpus as u64, "CPU"),
+        );
+        format!("{}\n", self.filled("", &head))
+    }
+
+    /// What is told of a pair.
+    pub fn of(&self, entry: &Entry) -> String {
+        struct One<'a>(&'a Text<'a>, &'a Entry);
+        impl fmt::Display for One<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.entry(f, self.1)
+            }
+        }
+        One(self, entry).to_string()
+    }
+
+    /// What stands behind all of them.
+    pub fn end(&self) -> String {
+        let laws = &self.document.laws;
+        let holding = laws.iter().filter_map(|entry| entry.law.as_ref()).filter(|law| law.holds);
+        let skipped = laws.iter().filter(|entry| entry.skipped.is_some()).count();
+        let end = format!(
+            "{} found, {skipped} of {} not measured.",
+            units::things(holding.count() as u64, "law"),
+            units::things(laws.len() as u64, "pair"),
+        );
+        format!("\n{}\n", self.filled("", &end))
     }
 
     fn filled(&self, indent: &str, text: &str) -> String {
@@ -69,7 +115,9 @@ impl<'a> Text<'a> {
         writeln!(f, "{}", self.filled("  ", &said(entry, law)))?;
         if let Some(ticks) = self.document.tick_ns.and_then(|tick| entry.sleeps(tick)) {
             let work = entry.work.as_ref().map_or_else(String::new, |work| work_said(entry, work));
-            let sleeps = format!("The calling thread sleeps in it, up to {ticks:.1} ticks.{work}");
+            let sleeps = format!(
+                "The calling thread sleeps in it: at one point, the median is {ticks:.1} ticks.{work}"
+            );
             writeln!(f, "{}", self.filled("  ", &sleeps))?;
         }
         if self.full {
@@ -102,10 +150,20 @@ fn said(entry: &Entry, law: &Law) -> String {
     });
     if !law.holds {
         let off = units::percent(law.held_out);
+        let unsure = law.unsure.map_or_else(String::new, |unsure| {
+            format!(
+                " The form {} fits best, but it is not sure that anything grows.",
+                unsure.name()
+            )
+        });
+        let times = || entry.series.points.iter().map(Point::time);
+        let (shortest, longest) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
         return format!(
-            "No law was found: the best, {}, misses a point that was held out by {off} (the bound is {}). {ends}",
+            "No law was found: the form {} misses a point that was held out by {off} (the bound is {}).{unsure} The medians of the points are {} to {}.",
             law.shape.name(),
-            units::percent(HELD_OUT_BOUND)
+            units::percent(HELD_OUT_BOUND),
+            units::duration(shortest),
+            units::duration(longest)
         );
     }
     let form = form(law, dimension);
@@ -113,10 +171,11 @@ fn said(entry: &Entry, law: &Law) -> String {
     let others = if others.is_empty() {
         String::new()
     } else {
-        format!(" Within noise it may as well be {}.", others.join(" or "))
+        format!(" Within noise, the form {} fits as well.", others.join(" or "))
     };
     let growth = law.growth.map_or_else(String::new, |[low, high]| {
-        format!(" The longest is {} to {} of the shortest.", units::ratio(low), units::ratio(high))
+        let [low, high] = [low, high].map(units::ratio);
+        format!(" The longest call takes {low} to {high} as long as the shortest (at 95 %).")
     });
     let millisecond = match law.millisecond {
         Some(n) if n == from => {
@@ -136,14 +195,14 @@ fn work_said(entry: &Entry, work: &Law) -> String {
     if !work.holds {
         return " No law of its processor time was found.".to_owned();
     }
-    format!(" Its processor time: {}", form(work, entry.pair.dimension))
+    format!(" Of its processor time the law is: {}", form(work, entry.pair.dimension))
 }
 
 /// The form in words.
 fn form(law: &Law, dimension: Dimension) -> String {
     let one = dimension.one();
     match law.shape {
-        Shape::Constant { base } => format!("Does not grow: {}.", time(base)),
+        Shape::Constant { base } => format!("No growth was found: it takes {}.", time(base)),
         Shape::Logarithm { base, factor: times } => format!(
             "Grows with the logarithm: {} and {} more for each doubling.",
             time(base),
@@ -156,11 +215,14 @@ fn form(law: &Law, dimension: Dimension) -> String {
             format!("Grows as n log n: {} and n ln(n) times {}.", time(base), factor(more))
         }
         Shape::Power { base, factor: first, exponent } => {
-            let sure = law
-                .exponent
-                .map_or_else(String::new, |[low, high]| format!(" ({low:.2} to {high:.2})"));
+            let [low, high] = law.exponent.unwrap_or([exponent; 2]);
+            if high - low > UNKNOWN {
+                return format!(
+                    "Grows as a power of n, whose exponent is not known: {low:.2} to {high:.2} at 95 %."
+                );
+            }
             format!(
-                "Grows as n^{exponent:.2}{sure}: {} and n^{exponent:.2} times {}.",
+                "Grows as n^{exponent:.2} (the exponent is {low:.2} to {high:.2} at 95 %): {} and n^{exponent:.2} times {}.",
                 time(base),
                 factor(first)
             )
@@ -176,6 +238,13 @@ fn form(law: &Law, dimension: Dimension) -> String {
             time(end),
             time(base)
         ),
+        Shape::Step { before, last, first, after } if dimension == Dimension::Age => format!(
+            "Takes {} if it comes within {}, and {} if it comes {} after the registration or later.",
+            time(before),
+            things(last, dimension),
+            time(after),
+            things(first, dimension)
+        ),
         Shape::Step { before, last, first, after } => format!(
             "Takes {} up to {}, and {} from {} on.",
             time(before),
@@ -188,19 +257,9 @@ fn form(law: &Law, dimension: Dimension) -> String {
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Document { host, rounds, laws, .. } = self.document;
-        let found = laws.iter().filter_map(|entry| entry.law.as_ref());
-        let (measured, laws_found) = (found.clone().count(), found.filter(|law| law.holds).count());
-        let hz = host.hz.map_or_else(String::new, |hz| format!(", HZ={hz}"));
-        let head = format!(
-            "{} measured on Linux {} ({}, {}{hz}), {rounds} samples of each point, and {} found. A law is about the numbers that were measured, and none beyond.",
-            units::things(measured as u64, "pair"),
-            host.kernel,
-            host.arch,
-            units::things(host.cpus as u64, "CPU"),
-            units::things(laws_found as u64, "law"),
-        );
-        writeln!(f, "{}", self.filled("", &head))?;
-        laws.iter().try_for_each(|entry| self.entry(f, entry))
+        let all = &self.document.laws;
+        f.write_str(&self.head(all.len()))?;
+        all.iter().try_for_each(|entry| self.entry(f, entry))?;
+        f.write_str(&self.end())
     }
 }

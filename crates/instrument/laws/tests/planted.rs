@@ -209,3 +209,63 @@ fn a_call_that_waits_for_a_moment_is_told_from_one_that_does_not() {
         assert!(found.shape.is_like(Shape::Constant { base: 0.0 }), "seed {seed}: {found:?}");
     }
 }
+
+#[test]
+fn a_call_that_falls_takes_no_millisecond_from_somewhere_on() {
+    let wait = Shape::Wait { base: 100_000.0, end: 9e6 };
+    assert_eq!(wait.reaches(1e6, 100, 50_000), None);
+    let step = |before, after| Shape::Step { before, last: 50.0, first: 60.0, after };
+    assert_eq!(step(5e6, 1e5).reaches(1e6, 1, 1000), None);
+    assert_eq!(step(1e5, 5e6).reaches(1e6, 1, 1000), Some(60));
+}
+
+/// Calls that sleep until the next tick, or one time in two: their medians jump, whatever there is of anything.
+#[test]
+fn no_growth_is_claimed_of_calls_that_sleep_for_a_random_part_of_a_tick() {
+    struct Sleeping(Chance, bool);
+    impl Kernel for Sleeping {
+        fn range(&self, _dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
+            Ok(1..=4096)
+        }
+
+        fn take(&mut self, _pair: Pair, _n: u64) -> Result<Taken, Failed> {
+            let cpu = 130_000 + self.0.below(10_000);
+            let slept = if self.1 { self.0.below(4_000_000) } else { 4_000_000 * self.0.below(2) };
+            Ok(Taken { wall: cpu + slept, cpu, queued: 0 })
+        }
+    }
+    let mut claimed = 0;
+    for seed in 0..150 {
+        for is_even in [false, true] {
+            let mut kernel = Sleeping(Chance::new(seed), is_even);
+            let found = measure(&mut kernel, PAIR, Options { rounds: 9, seed }, || {}).unwrap();
+            let constant = Shape::Constant { base: 0.0 };
+            claimed += u32::from(found.law.holds && !found.law.shape.is_like(constant));
+            assert!(found.work.shape.is_like(constant) && found.work.holds, "{:?}", found.work);
+        }
+    }
+    assert!(claimed <= 1, "{claimed} of 300");
+}
+
+/// A preemption before the clock is read or after it counts as time in the queue, though the call was not in it.
+#[test]
+fn time_in_the_queue_that_was_not_in_the_call_does_not_spoil_the_law() {
+    struct Late(Chance);
+    impl Kernel for Late {
+        fn range(&self, _dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
+            Ok(1..=30_000)
+        }
+
+        fn take(&mut self, _pair: Pair, n: u64) -> Result<Taken, Failed> {
+            let cpu = (150_000 + 160 * n) * (950 + self.0.below(100)) / 1000;
+            let queued = if self.0.below(5) == 0 { 4_000_000 } else { 0 };
+            Ok(Taken { wall: cpu, cpu, queued })
+        }
+    }
+    for seed in 0..100 {
+        let mut kernel = Late(Chance::new(seed));
+        let found = measure(&mut kernel, PAIR, Options { rounds: 9, seed }, || {}).unwrap().law;
+        let [low, high] = found.growth.expect("it grows");
+        assert!(found.holds && high / low < 2.0, "seed {seed}: {found:?}");
+    }
+}

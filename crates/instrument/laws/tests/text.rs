@@ -29,6 +29,7 @@ fn law(shape: Shape) -> Law {
         others: Vec::new(),
         exponent: None,
         growth: None,
+        unsure: None,
         held_out: 0.05,
         holds: true,
         millisecond: None,
@@ -58,7 +59,7 @@ fn told(entry: Entry) -> String {
 fn each_form_is_told_in_words_with_its_numbers_and_units() {
     let of = |dimension, shape| told(entry(dimension, law(shape)));
     for (dimension, shape, words) in [
-        (Dimension::Vms, Shape::Constant { base: 2e6 }, "Does not grow: 2.00 ms."),
+        (Dimension::Vms, Shape::Constant { base: 2e6 }, "No growth was found: it takes 2.00 ms."),
         (
             Dimension::Vms,
             Shape::Logarithm { base: 1e3, factor: 1e4 },
@@ -67,7 +68,7 @@ fn each_form_is_told_in_words_with_its_numbers_and_units() {
         (
             Dimension::SlotPages,
             Shape::Linear { base: 1e3, factor: 0.25 },
-            "Grows linearly: 1.00 us and 0.25 ns more for each page.",
+            "Grows linearly: 1.00 us and 250 ps more for each page.",
         ),
         (
             Dimension::Slots,
@@ -114,9 +115,9 @@ fn how_sure_a_law_is_stands_behind_it() {
         },
     ));
     for words in [
-        "Grows as n^1.31 (1.25 to 1.40): 1.00 us and n^1.31 times 40 ns.",
-        "Within noise it may as well be linear.",
-        "The longest is 3.00x to 4.50x of the shortest.",
+        "Grows as n^1.31 (the exponent is 1.25 to 1.40 at 95 %): 1.00 us and n^1.31 times 40 ns.",
+        "Within noise, the form linear fits as well.",
+        "The longest call takes 3.00x to 4.50x as long as the shortest (at 95 %).",
         "It takes a millisecond from 700 mappings on.",
     ] {
         assert!(told.contains(words), "{told}");
@@ -127,16 +128,21 @@ fn how_sure_a_law_is_stands_behind_it() {
 fn no_law_a_sleep_and_what_was_not_measured_are_told() {
     let mut none = entry(
         Dimension::Age,
-        Law { holds: false, held_out: 0.9, ..law(Shape::Constant { base: 1.0 }) },
+        Law {
+            holds: false,
+            held_out: 0.9,
+            unsure: Some(Shape::Linear { base: 1.0, factor: 1.0 }),
+            ..law(Shape::Constant { base: 1.0 })
+        },
     );
     let text = told(none.clone());
-    let words = "No law was found: the best, constant, misses a point that was held out by 90% (the bound is 25%).";
+    let words = "No law was found: the form constant misses a point that was held out by 90% (the bound is 25%). The form linear fits best, but it is not sure that anything grows. The medians of the points are 2.00 us to 1.50 ms.";
     assert!(text.contains(words), "{text}");
     assert!(!text.contains("sleeps"), "{text}");
     none.series.points[1].wall_ns = vec![8_000_000; 5];
     none.work = Some(law(Shape::Constant { base: 3e3 }));
     let text = told(none.clone());
-    let words = "The calling thread sleeps in it, up to 1.6 ticks. Its processor time: Does not grow: 3.00 us.";
+    let words = "The calling thread sleeps in it: at one point, the median is 1.6 ticks. Of its processor time the law is: No growth was found: it takes 3.00 us.";
     assert!(text.contains(words), "{text}");
     let skipped = Entry {
         series: Series::default(),

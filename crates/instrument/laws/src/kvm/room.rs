@@ -9,6 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::kernel::Failed;
 use crate::pair::Dimension;
+use crate::points::DECADES;
 
 /// Files that are kept for everything else.
 const OTHER_FILES: u64 = 64;
@@ -21,6 +22,8 @@ const IOEVENTFDS: u64 = 900;
 pub(super) struct Room {
     /// Bytes of memory that may be used.
     memory: u64,
+    /// Bytes of address space that may be mapped.
+    space: u64,
     /// Files that may be opened.
     files: u64,
     /// Mappings that may be made.
@@ -29,18 +32,19 @@ pub(super) struct Room {
     slots: u64,
 }
 
-/// Bytes of kernel memory that one of them takes: no less than what was seen, on any host. And how many files.
-const fn cost(dimension: Dimension) -> (u64, u64) {
+/// What one of them takes: bytes of kernel memory, which are no less than what was seen on any host; bytes of address space;
+/// and files.
+const fn cost(dimension: Dimension) -> [u64; 3] {
     match dimension {
-        Dimension::Mappings => (512, 0),
-        Dimension::Vms => (512 << 10, 2),
-        Dimension::Vcpus => (256 << 10, 2),
-        // Of its one page, the same for all, nothing is counted.
-        Dimension::Slots => (1 << 10, 0),
+        Dimension::Mappings => [512, 4096, 0],
+        Dimension::Vms => [512 << 10, 0, 2],
+        Dimension::Vcpus => [256 << 10, 64 << 10, 2],
+        // They share one page.
+        Dimension::Slots => [1 << 10, 0, 0],
         // What KVM keeps of each page, and two bits of a dirty log.
-        Dimension::SlotPages => (32, 0),
-        Dimension::Ioeventfds | Dimension::Irqfds => (2 << 10, 1),
-        Dimension::Age => (0, 0),
+        Dimension::SlotPages => [32, 4096, 0],
+        Dimension::Ioeventfds | Dimension::Irqfds => [2 << 10, 0, 1],
+        Dimension::Age => [0, 0, 0],
     }
 }
 
@@ -50,12 +54,15 @@ impl Room {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
         let files = if raised.is_ok() { maximum } else { current };
+        let open = fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
         let mapped = fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
         let most = number("/proc/sys/vm/max_map_count").unwrap_or(65_530);
+        let limits = Limits::gather();
         Self {
-            memory: Limits::gather().available().map_or(u64::MAX, |available| available / 2),
-            files: files.unwrap_or(u64::MAX).saturating_sub(OTHER_FILES),
+            memory: limits.available().map_or(u64::MAX, |available| available / 2),
+            space: limits.space.map_or(u64::MAX, |space| space / 2),
+            files: files.unwrap_or(u64::MAX).saturating_sub(open + OTHER_FILES),
             mappings: (most / 2).saturating_sub(mapped as u64),
             vcpus: kvm.most_vcpus(),
             slots: kvm.most_slots(),
@@ -64,37 +71,41 @@ impl Room {
 
     /// From how many on, and up to how many, there can be.
     pub(super) fn range(self, dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
-        let (first, most) = match dimension {
-            Dimension::Mappings => (1, self.mappings.min(30_000)),
-            Dimension::Vms => (1, 200),
+        const NONE: (u64, &str) = (u64::MAX, "");
+        let (first, wanted, limit) = match dimension {
+            Dimension::Mappings => (1, 30_000, (self.mappings, "half of vm.max_map_count")),
+            Dimension::Vms => (1, 200, NONE),
             // One more is created.
-            Dimension::Vcpus => (1, self.vcpus.saturating_sub(1).min(128)),
-            Dimension::Slots => (1, self.slots.saturating_sub(2).min(4096)),
-            Dimension::SlotPages => (16, 1 << 18),
-            Dimension::Ioeventfds => (1, IOEVENTFDS),
-            Dimension::Irqfds => (1, 900),
-            Dimension::Age => (100, 50_000),
+            Dimension::Vcpus => (1, 128, (self.vcpus.saturating_sub(1), "KVM_CAP_MAX_VCPUS")),
+            Dimension::Slots => (1, 4096, (self.slots.saturating_sub(2), "KVM_CAP_NR_MEMSLOTS")),
+            Dimension::SlotPages => (16, 1 << 18, NONE),
+            Dimension::Ioeventfds => (1, IOEVENTFDS, NONE),
+            Dimension::Irqfds => (1, 900, NONE),
+            Dimension::Age => (100, 50_000, NONE),
         };
-        let (bytes, files) = cost(dimension);
-        let by_memory = self.memory.checked_div(bytes).unwrap_or(u64::MAX);
-        let by_files = self.files.checked_div(files).unwrap_or(u64::MAX);
-        if by_files < most.min(first * 100) {
+        let [bytes, space, files] = cost(dimension);
+        let of = |left: u64, each: u64| left.checked_div(each).unwrap_or(u64::MAX);
+        let limits = [
+            limit,
+            (of(self.memory, bytes), "half of the memory that is available"),
+            (
+                of(self.space, space),
+                "half of the address space that is left (RLIMIT_AS, RLIMIT_DATA)",
+            ),
+            (of(self.files, files), "the files that are left (RLIMIT_NOFILE)"),
+        ];
+        let [first_limit, others @ ..] = limits;
+        let (most, what) = others
+            .into_iter()
+            .fold(first_limit, |one, other| if other.0 < one.0 { other } else { one });
+        let (needed, last) = (first * DECADES, most.min(wanted));
+        if last < needed {
+            let (most, needed) = (units::things(last, dimension.one()), units::grouped(needed));
             return Err(Failed(format!(
-                "this process may open {} more files (RLIMIT_NOFILE), and {} need {}",
-                self.files,
-                units::things(first * 100, dimension.one()),
-                first * 100 * files
+                "there may be {most} at most, by {what}, and a law needs {needed}"
             )));
         }
-        if by_memory < most.min(first * 100) {
-            return Err(Failed(format!(
-                "half of the memory that is available is {}, and {} need {}",
-                units::bytes(self.memory),
-                units::things(first * 100, dimension.one()),
-                units::bytes(first * 100 * bytes)
-            )));
-        }
-        Ok(first..=most.min(by_memory).min(by_files).max(first))
+        Ok(first..=last)
     }
 }
 
@@ -102,8 +113,14 @@ impl Room {
 mod tests {
     use super::*;
 
-    const PLENTY: Room =
-        Room { memory: 1 << 40, files: 1 << 20, mappings: 1 << 20, vcpus: 1024, slots: 32_764 };
+    const PLENTY: Room = Room {
+        memory: 1 << 40,
+        space: u64::MAX,
+        files: 1 << 20,
+        mappings: 1 << 20,
+        vcpus: 1024,
+        slots: 32_764,
+    };
 
     fn range(room: Room, dimension: Dimension) -> RangeInclusive<u64> {
         room.range(dimension).unwrap()
@@ -115,6 +132,7 @@ mod tests {
         assert_eq!(range(Room { mappings: 7000, ..PLENTY }, Dimension::Mappings), 1..=7000);
         assert_eq!(range(Room { vcpus: 110, ..PLENTY }, Dimension::Vcpus), 1..=109);
         assert_eq!(range(Room { files: 300, ..PLENTY }, Dimension::Irqfds), 1..=300);
+        assert_eq!(range(Room { space: 40 << 20, ..PLENTY }, Dimension::SlotPages), 16..=10_240);
         let small = Room { memory: 60 << 20, ..PLENTY };
         assert_eq!(range(small, Dimension::Vms), 1..=120);
         assert_eq!(range(small, Dimension::Age), 100..=50_000);
@@ -125,11 +143,15 @@ mod tests {
         let why = |room: Room, dimension| room.range(dimension).unwrap_err().0;
         assert_eq!(
             why(Room { files: 150, ..PLENTY }, Dimension::Vms),
-            "this process may open 150 more files (RLIMIT_NOFILE), and 100 VMs need 200"
+            "there may be 75 other VMs at most, by the files that are left (RLIMIT_NOFILE), and a law needs 100"
         );
         assert_eq!(
             why(Room { memory: 10 << 20, ..PLENTY }, Dimension::Vcpus),
-            "half of the memory that is available is 10 MiB, and 100 vCPUs need 25 MiB"
+            "there may be 40 vCPUs at most, by half of the memory that is available, and a law needs 100"
+        );
+        assert_eq!(
+            why(Room { mappings: 60, ..PLENTY }, Dimension::Mappings),
+            "there may be 60 mappings at most, by half of vm.max_map_count, and a law needs 100"
         );
     }
 }

@@ -1,5 +1,7 @@
 //! The VM that a call is made of, and what is there beside.
 
+use std::time::Instant;
+
 use mayfly_kvm::{GuestMemory, IoEvent, IrqFd, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use super::mappings::Mappings;
@@ -15,6 +17,8 @@ const MANY_GPA: u64 = 32 << 30;
 /// Where ioeventfds are, and the one that is added.
 const EVENTS: u64 = 0xd000_0000;
 const EXTRA_EVENT: u64 = 0xd800_0000;
+/// The one from whose registration an age is counted.
+const LAST_EVENT: u64 = 0xd900_0000;
 /// The line of all irqfds. KVM routes it by itself.
 pub(super) const GSI: u32 = 5;
 
@@ -22,6 +26,8 @@ const PAGE: u64 = 4096;
 /// The memory of a guest that runs.
 const GUEST: usize = 2 << 20;
 const PORT: u16 = 0x10;
+/// What the guest writes to, and nobody has.
+const DOORBELL: u64 = 0xdf00_0000;
 
 /// All that is there when a call is made.
 pub(super) struct Stage {
@@ -32,6 +38,7 @@ pub(super) struct Stage {
     created: Vec<Vcpu>,
     events: Vec<IoEvent>,
     irqfds: Vec<IrqFd>,
+    last: Option<IoEvent>,
     extra: Option<GuestMemory>,
     /// Its guest can run.
     runs: bool,
@@ -60,6 +67,7 @@ impl Stage {
             created: Vec::new(),
             events: Vec::new(),
             irqfds: Vec::new(),
+            last: None,
             extra: None,
             runs,
             _vms: vms,
@@ -89,9 +97,8 @@ impl Stage {
             vm.finish_irqchip()?;
         }
         let removed = |call| u64::from(pair.call == call);
-        // What is removed is one of them, and for an age one is registered last.
-        let last = u64::from(pair.dimension == Dimension::Age);
-        let events = of(Dimension::Ioeventfds, removed(Call::RemoveIoeventfd).max(last));
+        // What is removed is one of them.
+        let events = of(Dimension::Ioeventfds, removed(Call::RemoveIoeventfd));
         for index in 0..events {
             let event = IoEvent::new(EVENTS + 8 * index, 4, None)?;
             vm.register_ioeventfd(&event)?;
@@ -104,7 +111,7 @@ impl Stage {
         }
         if let Some(vcpu) = self.created.first_mut().filter(|_| self.runs) {
             let touch = Payload::FREE..Payload::FREE + PAGE;
-            vcpu.load(&Payload { touch, doorbell: None, port: PORT })?;
+            vcpu.load(&Payload { touch, doorbell: Some(DOORBELL), port: PORT })?;
         }
         self.vm = Some(vm);
         Ok(())
@@ -134,6 +141,14 @@ impl Stage {
             self.extra = Some(memory);
         }
         Ok(())
+    }
+
+    /// Registers one more device. Its age begins at the moment that is returned.
+    pub(super) fn register_last(&mut self) -> Result<Instant, Failed> {
+        let event = IoEvent::new(LAST_EVENT, 4, None)?;
+        self.vm()?.register_ioeventfd(&event)?;
+        self.last = Some(event);
+        Ok(Instant::now())
     }
 
     pub(super) fn vm(&self) -> Result<&Vm, Failed> {
