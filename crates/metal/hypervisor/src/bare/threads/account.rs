@@ -59,7 +59,7 @@ impl Account {
     }
 
     /// The name of the VM whose share it is; none of the hypervisor's own.
-    pub(super) fn vm(&self) -> Option<&str> {
+    pub(crate) fn vm(&self) -> Option<&str> {
         self.vm.as_deref()
     }
 

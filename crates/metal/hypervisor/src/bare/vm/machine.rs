@@ -115,14 +115,13 @@ impl Machine {
     ///
     /// Why that cannot be guaranteed. Then it has nothing.
     pub(crate) fn admit(&self, needs: &Needs) -> Result<(), String> {
-        let name = &self.plan.name;
         let has_disk = self.disk.lock().is_some();
         check(needs.chunks() - if has_disk { needs.disk } else { 0 })?;
-        let run = Share::admit(name, &self.account, needs.run, needs.heap)?;
-        let memory = Share::admit(name, &self.account, needs.pages, 0)?;
+        let run = Share::admit(&self.account, needs.run, needs.heap)?;
+        let memory = Share::admit(&self.account, needs.pages, 0)?;
         let bytes = self.disk_bytes();
         if bytes != 0 && !has_disk {
-            let its = Share::admit(name, &self.account, needs.disk, needs.disk_heap)?;
+            let its = Share::admit(&self.account, needs.disk, needs.disk_heap)?;
             let memory = GuestMemory::try_new(World::of(&its), bytes);
             let mut memory = memory.map_err(|error| error.to_string())?;
             if self.is_overlaid() {

@@ -7,7 +7,7 @@
 //! that the other VM comes to its end. A VM that waits and is itself ended meanwhile waits no longer.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -32,8 +32,7 @@ pub(crate) trait Ends: Send + Sync {
 /// A share of the machine's memory. Dropped, it leaves the account, and is gone when all of it is given back.
 pub(crate) struct Share {
     id: ShareId,
-    name: String,
-    /// What is charged for the time in which its frames are freed.
+    /// What is charged for the time in which its frames are freed: that of its VM.
     account: Arc<Account>,
     /// Bytes of heap that are guaranteed with it.
     heap: usize,
@@ -47,14 +46,13 @@ static SHARES: SpinLock<[Option<Weak<Share>>; frames::MOST_SHARES]> =
     SpinLock::new([const { None }; frames::MOST_SHARES]);
 
 impl Share {
-    /// A share of VM `name`, whose processor time is of `account`, that is guaranteed so many chunks, and bytes of heap. It is to be made
-    /// [active](Share::activate).
+    /// A share of the VM whose processor time is of `account`, that is guaranteed so many chunks, and bytes of heap. It is to
+    /// be made [active](Share::activate).
     ///
     /// # Errors
     ///
     /// Why its guarantee cannot be kept.
     pub(crate) fn admit(
-        name: &str,
         account: &Arc<Account>,
         chunks: u64,
         heap: u64,
@@ -71,8 +69,8 @@ impl Share {
             }
         })?;
         let (is_ended, run) = (AtomicBool::new(false), SpinLock::new(None));
-        let (name, account) = (name.to_string(), Arc::clone(account));
-        let share = Arc::new(Self { id, name, account, heap, is_ended, run });
+        let account = Arc::clone(account);
+        let share = Arc::new(Self { id, account, heap, is_ended, run });
         SHARES.lock()[id.index()] = Some(Arc::downgrade(&share));
         Ok(share)
     }
@@ -153,7 +151,7 @@ impl Share {
         let (used, above) = (mib(self.used()), mib(self.above()));
         say!(
             "mayfly: memory has ended: {} has {used} MiB, {above} MiB above its guarantee",
-            self.name
+            self.account.vm().unwrap_or_default()
         );
         let run = self.run.lock().clone();
         if let Some(run) = run {

@@ -26,7 +26,7 @@ pub(crate) fn change(
     memory: &GuestMemory,
     chipset: &Chipset,
 ) -> Result<(), HostFault> {
-    begin(plan, memory)?;
+    memory.begin_page(generation(plan.memory) - MEMORY, &entropy::number::<BYTES>())?;
     // The SPI is there: the layout has it. A guest that does not know the device has it level-sensitive, and sees nothing.
     let _ = chipset.controller.pulse_spi(GENERATION_INTERRUPT);
     Ok(())

@@ -17,6 +17,7 @@ use core::sync::atomic::Ordering;
 
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::stage2::Level;
 use mayfly_vm::{HostFault, PageChange, Protection};
 
@@ -127,6 +128,29 @@ impl GuestMemory {
         // SAFETY: the frame is this memory's, and behind this page from now on.
         unsafe { vm.replace(page, &change, &mut copy, &mut found) };
         Ok((new, Level::PAGE))
+    }
+
+    /// Gives the page at `address` a frame of its own that is zero but for `bytes`, in the place of the image's: before its VM
+    /// begins, whose guest may read it past the caches. Waits for a frame as a write does.
+    pub(crate) fn begin_page(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        loop {
+            match self.try_begin_page(address, bytes) {
+                Err(HostFault::OutOfMemory) if self.world.wait_for_frame() => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn try_begin_page(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        let _giving = self.giving.lock(&*self.world);
+        let table = self.table(address)?;
+        let frame = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the frame is this memory's, and nothing uses it yet.
+        unsafe { copy::write(frame.get() * PAGE_SIZE + address % PAGE_SIZE, bytes) };
+        self.world.clean(frame, 1);
+        entry(table, (address >> PAGE_SHIFT) % PAGES).store(frame.get(), Ordering::Release);
+        Ok(())
     }
 
     /// The word of the table of the 2 MiB around `address`, which is no block; made if there is none. Under the lock.
