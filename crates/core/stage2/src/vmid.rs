@@ -41,8 +41,16 @@
 //! **A roll-over** from generation `g` is done by one holder of the lock. It visits every line; it marks the numbers
 //! that it finds there as (`g + 1`, kept); then **\[forget\]** invalidates all TLBs; then **\[begin\]** stores `g + 1`
 //! in `generation`, releasing. During the roll-over, a CPU whose line has not been visited enters roots that have a tag
-//! of `g`, and claims in `g`, as before. A CPU whose line has been visited waits for the end, on the lock. No holder of
-//! the lock can be preempted there. It is the only wait, once in as many claims as there are numbers.
+//! of `g`, and claims in `g`, as before. A CPU whose line has been visited waits for the end, and so does one that finds no
+//! number while another CPU has the lock. It is the only wait, once in as many claims as there are numbers.
+//!
+//! **\[stay\]** The CPU that waits looks again and again ([`Platform::spin`]), and does nothing else. It must not sleep in
+//! the platform: another thread would use its line meanwhile, and its own thread might go on elsewhere, with a number that
+//! this CPU shows. Where interrupts are masked, they stay masked. So the time for which the lock is held is bounded: on bare
+//! metal no holder is preempted, and a holder waits for no CPU. It takes one step for each line, one for each number that a
+//! line shows, and invalidates once (`docs/instructions.md` has the counts).
+//!
+//! [`Platform::spin`]: mayfly_platform::Platform::spin
 //!
 //! **Why no number is active for two roots, or reused while a TLB still has translations of another root.** A number is
 //! claimed in generation `g` by one root, since the claim is one compare-exchange, and only CPUs whose line is in `g`
@@ -325,11 +333,11 @@ impl Vmids {
     /// number, looks again.
     #[cold]
     fn renew(&self, generation: u64, tag: &VmidTag, old: Tag) {
-        let State { mmu, numbers, rollover, .. } = &*self.shared;
+        let State { numbers, .. } = &*self.shared;
         // Acquire, pairing with [begin].
         if self.shared.generation.load(Ordering::Acquire) != generation {
-            // The caller's line was visited by a roll-over that is not over yet, or has been by now.
-            drop(rollover.lock(&**mmu));
+            // The caller's line was visited by a roll-over that is not over yet, or has been by now. [stay]
+            self.shared.mmu.spin();
             return;
         }
         if let Some(number) = old.number()
@@ -352,7 +360,10 @@ impl Vmids {
     /// Ends `generation`, unless another CPU has.
     fn roll_over(&self, generation: u64) {
         let State { mmu, numbers, lines, rollover, .. } = &*self.shared;
-        let _rollover = rollover.lock(&**mmu);
+        let Some(_rollover) = rollover.try_lock(&**mmu) else {
+            // [stay]
+            return mmu.spin();
+        };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             return;
         }

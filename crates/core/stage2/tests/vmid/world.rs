@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::AtomicU64;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Mmu, Platform};
 
@@ -40,6 +40,10 @@ unsafe impl<P: Platform, H: Hooks> Layer for World<P, H> {
 
     fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    fn wait(&self, _word: &AtomicU32, _expected: u32) {
+        panic!("a thread gives its CPU up while it activates a root there");
     }
 }
 
