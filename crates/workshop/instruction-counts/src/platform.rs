@@ -157,6 +157,10 @@ unsafe impl Tlb for Machine {
         self.invalidations.store(self.invalidations() + 1, Ordering::Relaxed);
     }
 
+    // There is no guest that its CPU could walk out of, so none is asked.
+    #[unsafe(link_section = ".text.outside.platform")]
+    fn vacate_all(&self, _cpus: &mut dyn Iterator<Item = u32>, _vmid: Vmid) {}
+
     #[unsafe(link_section = ".text.outside.platform")]
     fn max_by_address(&self) -> u64 {
         512

@@ -16,6 +16,13 @@ pub(crate) trait Hooks: Send + Sync + 'static {
 
     /// `cpu` walks from the root under `vmid` no more.
     fn vacate(&self, cpu: u32, vmid: Vmid);
+
+    /// Nor does any of `cpus`, which are asked at once.
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        for cpu in cpus {
+            self.vacate(cpu, vmid);
+        }
+    }
 }
 
 /// `P`, with so many CPUs, whose TLBs are `H`'s.
@@ -74,6 +81,10 @@ unsafe impl<P: Send + Sync, H: Hooks> Tlb for World<P, H> {
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
         self.hooks.vacate(cpu, vmid);
+    }
+
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        self.hooks.vacate_all(cpus, vmid);
     }
 
     fn invalidate_all_vmids(&self) {
