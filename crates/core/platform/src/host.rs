@@ -95,6 +95,12 @@ unsafe impl Platform for Host {
         std::thread::yield_now();
     }
 
+    fn spin(&self) {
+        // The kernel may have taken the processor from the thread that is waited for. A CPU is a number here, which a thread
+        // keeps while it does not run.
+        self.relax();
+    }
+
     fn reader_barrier(&self) -> ReaderBarrier {
         self.barrier
     }

@@ -84,6 +84,12 @@ pub unsafe trait Layer: Send + Sync {
         self.below().relax();
     }
 
+    /// As [`Platform::spin`].
+    #[inline]
+    fn spin(&self) {
+        self.below().spin();
+    }
+
     /// As [`Platform::preemption_point`].
     #[inline]
     fn preemption_point(&self) {
@@ -159,6 +165,11 @@ unsafe impl<L: Layer> Platform for L {
     #[inline]
     fn relax(&self) {
         Layer::relax(self);
+    }
+
+    #[inline]
+    fn spin(&self) {
+        Layer::spin(self);
     }
 
     #[inline]

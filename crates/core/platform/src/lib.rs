@@ -49,6 +49,7 @@ pub mod sync;
 pub mod testing;
 pub mod time;
 pub mod tlb;
+pub mod vacate;
 
 mod charge;
 #[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use crate::charge::Op;
 use crate::frames::Frames;
 use crate::observe::Observer;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, spin_loop};
 use crate::time::Instant;
 use crate::tlb::Tlb;
 
@@ -126,6 +126,12 @@ pub unsafe trait Platform: Send + Sync {
     /// Lets others have this CPU for a moment, if any want it. A vCPU calls this between two stays in the guest, where
     /// it holds nothing. The default goes on at once.
     fn relax(&self) {}
+
+    /// A moment of a wait for another CPU that waits for none itself: the caller looks again and again. It keeps its CPU
+    /// meanwhile: no other vCPU runs there, and the caller goes on there. The default tells the processor that it waits.
+    fn spin(&self) {
+        spin_loop();
+    }
 
     /// A point of long work at which the caller may be interrupted, and others may have this CPU for as long as they
     /// like: the core calls this after each slice of work on a range of tables (`mayfly_stage2::Slice` says how long

@@ -154,7 +154,7 @@ pub unsafe trait Tlb: Send + Sync {
     ///
     /// Called when a CPU gives up a root that it still names: with its own number, in
     /// [`VmidTag::activate`](../../mayfly_stage2/struct.VmidTag.html#method.activate), when another root is to be run;
-    /// and with any other's, when the root is about to be freed. That CPU is in no guest under `vmid` then and will not
+    /// and with those of all CPUs that name it, by [`Tlb::vacate_all`], when the root is about to be freed. That CPU is in no guest under `vmid` then and will not
     /// be again, but it may be in one under another VMID, or about to be, and is left alone then. So what does this runs
     /// on that CPU (by an interrupt, for another's), and looks at its register first.
     ///
@@ -164,6 +164,17 @@ pub unsafe trait Tlb: Send + Sync {
     /// to `hgatp`. Intel and AMD have nothing of the kind. The default does nothing.
     fn vacate(&self, cpu: u32, vmid: Vmid) {
         let _ = (cpu, vmid);
+    }
+
+    /// As [`Tlb::vacate`], of several CPUs: asks all of them before it waits for the first. Takes each of `cpus` from the
+    /// iterator when it is about to ask that CPU, and not before. Where CPUs look for what others ask of them, [`vacate`] has
+    /// the protocol. The default asks one after the other.
+    ///
+    /// [`vacate`]: crate::vacate
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        for cpu in cpus {
+            self.vacate(cpu, vmid);
+        }
     }
 
     /// Forgets all that is remembered under any VMID, and completes: before VMIDs are given out anew.

@@ -41,8 +41,16 @@
 //! **A roll-over** from generation `g` is done by one holder of the lock. It visits every line; it marks the numbers
 //! that it finds there as (`g + 1`, kept); then **\[forget\]** invalidates all TLBs; then **\[begin\]** stores `g + 1`
 //! in `generation`, releasing. During the roll-over, a CPU whose line has not been visited enters roots that have a tag
-//! of `g`, and claims in `g`, as before. A CPU whose line has been visited waits for the end, on the lock. No holder of
-//! the lock can be preempted there. It is the only wait, once in as many claims as there are numbers.
+//! of `g`, and claims in `g`, as before. A CPU whose line has been visited waits for the end, and so does one that finds no
+//! number while another CPU has the lock. It is the only wait, once in as many claims as there are numbers.
+//!
+//! **\[stay\]** The CPU that waits looks again and again ([`Platform::spin`]), and does nothing else. It must not sleep in
+//! the platform: another thread would use its line meanwhile, and its own thread might go on elsewhere, with a number that
+//! this CPU shows. Where interrupts are masked, they stay masked. So the time for which the lock is held is bounded: on bare
+//! metal no holder is preempted, and a holder waits for no CPU. It takes one step for each line, one for each number that a
+//! line shows, and invalidates once (`docs/instructions.md` has the counts).
+//!
+//! [`Platform::spin`]: mayfly_platform::Platform::spin
 //!
 //! **Why no number is active for two roots, or reused while a TLB still has translations of another root.** A number is
 //! claimed in generation `g` by one root, since the claim is one compare-exchange, and only CPUs whose line is in `g`
@@ -79,13 +87,17 @@
 //! **\[enter\]** since it read this tag: a line shows a number for one root until the number has left the line.)
 //!
 //! **The end.** A root is retired when no vCPU is on it or will be. First its number is removed from the lines that
-//! still show it ([`Vmids::leave`]), with **\[vacate\]** before each. Then everything under the number is invalidated.
-//! Then the number becomes free, by compare-exchange from the state in which it is the root's, releasing; a claim
-//! acquires that. So no line shows a number that is free, or comes to show the next root's number because it showed
-//! this one before. A line is cleared by compare-exchange from what it was seen to show while the number was the
-//! root's. It shows the same again only for the same root, since the generation is part of it. A roll-over that found a
-//! CPU which has left since may want to keep the number at the same moment, also by compare-exchange. If that fails,
-//! the roll-over keeps nothing; if it succeeds, the number is freed from the state that it left.
+//! still show it ([`Vmids::leave`]). For that, the platform has the CPUs of all these lines name no root, in one step for
+//! all (**\[vacate\]**, [`Tlb::vacate_all`](mayfly_platform::tlb::Tlb::vacate_all)); and when all of them do, the number
+//! goes from the lines. A line that shows it for this root then has shown it before, since no CPU activates the root any
+//! more, and a number that is no longer this root's does not become so again. So each CPU whose line is cleared was asked.
+//! Then everything under the number is invalidated. Then the number becomes free, by compare-exchange from the state in
+//! which it is the root's, releasing; a claim acquires that. So no line shows a number that is free, or comes to show
+//! the next root's number because it showed this one before. A line is cleared by compare-exchange from what it was
+//! seen to show while the number was the root's. It shows the same again only for the same root, since the generation
+//! is part of it. A roll-over that found a CPU which has left since may want to keep the number at the same moment,
+//! also by compare-exchange. If that fails, the roll-over keeps nothing; if it succeeds, the number is freed from the
+//! state that it left.
 //!
 //! **Another vCPU.** What a TLB holds under a number is of one root, and so of one VM, but perhaps of several of its
 //! vCPUs. Their own tables (stage 1) need not agree on what an address or an ASID means. So a root remembers, for each
@@ -119,7 +131,7 @@ use mayfly_platform::{Mmu, Op};
 
 pub use root_tag::{Activated, VmidTag};
 
-use line::Lines;
+use line::{Line, Lines};
 use numbers::Numbers;
 use tag::Tag;
 
@@ -283,12 +295,12 @@ impl Vmids {
     pub unsafe fn leave(&self, tag: &VmidTag) {
         let Some(number) = self.assigned(tag) else { return };
         let State { mmu, numbers, lines, .. } = &*self.shared;
-        for (cpu, line) in lines.all() {
-            // As long as it is the root's, lines show it for this root alone.
-            while let Some(shown) = line.shows(number)
-                && numbers.is_of(tag.load())
-            {
-                mmu.vacate(cpu, number);
+        // As long as it is the root's, lines show it for this root alone.
+        let shows = |line: &Line| line.shows(number).filter(|_| numbers.is_of(tag.load()));
+        let mut named = lines.all().filter(|(_, line)| shows(line).is_some()).map(|(cpu, _)| cpu);
+        mmu.vacate_all(&mut named, number);
+        for (_, line) in lines.all() {
+            while let Some(shown) = shows(line) {
                 if line.clear(shown) {
                     break;
                 }
@@ -325,11 +337,11 @@ impl Vmids {
     /// number, looks again.
     #[cold]
     fn renew(&self, generation: u64, tag: &VmidTag, old: Tag) {
-        let State { mmu, numbers, rollover, .. } = &*self.shared;
+        let State { numbers, .. } = &*self.shared;
         // Acquire, pairing with [begin].
         if self.shared.generation.load(Ordering::Acquire) != generation {
-            // The caller's line was visited by a roll-over that is not over yet, or has been by now.
-            drop(rollover.lock(&**mmu));
+            // The caller's line was visited by a roll-over that is not over yet, or has been by now. [stay]
+            self.shared.mmu.spin();
             return;
         }
         if let Some(number) = old.number()
@@ -352,7 +364,10 @@ impl Vmids {
     /// Ends `generation`, unless another CPU has.
     fn roll_over(&self, generation: u64) {
         let State { mmu, numbers, lines, rollover, .. } = &*self.shared;
-        let _rollover = rollover.lock(&**mmu);
+        let Some(_rollover) = rollover.try_lock(&**mmu) else {
+            // [stay]
+            return mmu.spin();
+        };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             return;
         }

@@ -161,6 +161,10 @@ pub struct FineTraps {
 }
 
 impl Controls {
+    /// `CNTHCTL_EL2` on every processor. EL1PCTEN: EL1 reads the physical counter. Its physical timer is trapped (EL1PCEN is
+    /// clear).
+    pub const CNTHCTL: u64 = 1;
+
     /// Those of a processor with these ID registers.
     pub const fn of(ids: Ids) -> Self {
         let has_fine = ids.fine_grained_traps() != 0;
@@ -168,8 +172,7 @@ impl Controls {
             hcr: hcr(ids),
             cptr: cptr(ids),
             mdcr: mdcr(ids),
-            // EL1PCTEN: EL1 reads the physical counter. Its physical timer is trapped (EL1PCEN is clear).
-            cnthctl: 1,
+            cnthctl: Self::CNTHCTL,
             // SRE, DFB, DIB: EL2 uses system registers. Enable is clear: EL1's `ICC_SRE_EL1` is trapped.
             icc_sre: 0b0111,
             // All of it hides something while it is clear, but TALLINT, which traps.

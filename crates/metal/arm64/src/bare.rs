@@ -19,6 +19,14 @@ macro_rules! write_register {
     };
 }
 
+/// Writes zero to a system register by its name.
+#[macro_export]
+macro_rules! clear_register {
+    ($name:literal) => {
+        core::arch::asm!(concat!("msr ", $name, ", xzr"), options(nostack))
+    };
+}
+
 /// Writes a system register that this program's own memory has nothing to do with: such writes do not order loads and
 /// stores, so that several may be taken from memory together.
 macro_rules! write_register_alone {

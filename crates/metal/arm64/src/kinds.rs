@@ -13,7 +13,7 @@ pub struct Kinds(u32);
 impl Kinds {
     /// None.
     pub const NONE: Self = Self(0);
-    /// The keys of pointer authentication: where all processors have it.
+    /// The keys of pointer authentication: of a vCPU that has used them.
     pub const KEYS: Self = Self(1);
     /// The record of deferred errors (`VDISR_EL2`): on each processor that has the RAS extension.
     pub const ERROR_RECORD: Self = Self(1 << 1);
@@ -27,8 +27,10 @@ impl Kinds {
     pub const BARRIERS: Self = Self(1 << 5);
     /// Performance counters: of a vCPU that has enabled one.
     pub const COUNTERS: Self = Self(1 << 6);
+    /// No registers: processors of the machine differ in those of [`Kinds::OF_ONE_PROCESSOR`].
+    pub const DIFFERENT: Self = Self(1 << 7);
 
-    /// Those that a processor has or has not, whatever the others are.
+    /// Those that a processor has or has not, whatever the others are. Each vCPU has them where a processor does.
     const OF_ONE_PROCESSOR: Self = Self::ERROR_RECORD.with(Self::TPIDR2);
 
     /// Those that the processor with these ID registers has, whatever the others are.
@@ -49,9 +51,18 @@ impl Kinds {
         Self(self.0 & (here.0 | !Self::OF_ONE_PROCESSOR.0))
     }
 
-    /// Whether processors may differ in one of these.
-    pub const fn may_differ(self) -> bool {
-        self.has(Self::OF_ONE_PROCESSOR)
+    /// What processors have that have these, and one that has `other`, and whether they differ in it.
+    #[must_use]
+    pub const fn beside(self, other: Self) -> Self {
+        let each = self.among(Self::OF_ONE_PROCESSOR);
+        let are_alike = each.0 == other.among(Self::OF_ONE_PROCESSOR).0;
+        let both = self.with(other);
+        if are_alike { both } else { both.with(Self::DIFFERENT) }
+    }
+
+    /// Whether these are no more than each vCPU has, on processors that are alike.
+    pub const fn are_of_each(self) -> bool {
+        self.0 & !Self::OF_ONE_PROCESSOR.0 == 0
     }
 
     /// These, and `others`.
@@ -101,7 +112,7 @@ mod tests {
 
     /// What a vCPU has on a machine of two processors, wherever it was made.
     fn vcpu(first: Ids, second: Ids) -> Kinds {
-        Kinds::of(first).with(Kinds::of(second))
+        Kinds::of(first).beside(Kinds::of(second))
     }
 
     #[test]
@@ -128,8 +139,23 @@ mod tests {
         let own = Kinds::KEYS.with(Kinds::BREAKPOINTS).with(Kinds::PHYSICAL_TIMER);
         let own = own.with(Kinds::BARRIERS);
         assert_eq!(own.on(Kinds::NONE), own);
-        assert!(!own.may_differ());
-        assert_eq!(own.with(vcpu(PLAIN, WITH_RAS)).on(Kinds::of(PLAIN)), own);
+        let differ = own.with(Kinds::DIFFERENT);
+        assert_eq!(own.with(vcpu(PLAIN, WITH_RAS)).on(Kinds::of(PLAIN)), differ);
+    }
+
+    #[test]
+    fn what_each_vcpu_has_is_told_from_more_and_from_that_of_processors_that_differ() {
+        let all = Ids { pfr0: 1 << 28, ..WITH_SME };
+        for ids in [PLAIN, WITH_RAS, WITH_SME, all] {
+            assert!(vcpu(ids, ids).are_of_each(), "{ids:?}");
+            assert!(!vcpu(ids, ids).with(Kinds::KEYS).are_of_each(), "{ids:?}");
+        }
+        for (first, second) in [(PLAIN, WITH_RAS), (WITH_SME, PLAIN), (WITH_RAS, all)] {
+            let both = vcpu(first, second);
+            assert!(both.has(Kinds::DIFFERENT) && !both.are_of_each());
+            assert_eq!(both.beside(Kinds::of(second)), both, "with a third one");
+            assert_eq!(vcpu(second, first), both);
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct Common {
     pub ids: [u64; REGISTERS.len()],
     /// The errata that one of them has.
     pub errata: Errata,
-    /// The kinds of registers that one of them has.
+    /// The kinds of registers that one of them has, and whether they differ in them.
     pub kinds: Kinds,
     /// What holds of the caches of all.
     pub caches: CacheType,
@@ -94,7 +94,7 @@ impl Common {
         Self {
             ids,
             errata: self.errata.with(other.errata),
-            kinds: self.kinds.with(other.kinds),
+            kinds: self.kinds.beside(other.kinds),
             caches: self.caches.in_common(other.caches),
             hcr: self.hcr | other.hcr | if self.caches == other.caches { 0 } else { TID2 },
         }
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(common.register(sysreg::ID_AA64PFR0_EL1), 0);
             assert_eq!(common.register(sysreg::ID_AA64MMFR0_EL1), 0);
             assert!(common.errata.has(Errata::REPEATED_INVALIDATION));
-            assert_eq!(common.kinds, Kinds::ERROR_RECORD);
+            assert_eq!(common.kinds, Kinds::ERROR_RECORD.with(Kinds::DIFFERENT));
         }
     }
 

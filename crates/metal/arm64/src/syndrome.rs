@@ -8,6 +8,9 @@ use mayfly_vm::{Access, AccessKind};
 
 use crate::sysreg::SysReg;
 
+/// The class of an instruction of pointer authentication, by a vCPU that has not used the keys.
+pub const AUTHENTICATION: u8 = 0x09;
+
 /// Why a guest came out, by a synchronous exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
@@ -298,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_class_that_nobody_knows_is_undefined() {
-        for class in [0x00, 0x03, 0x07, 0x0e, 0x12, 0x19, 0x1e, 0x2f, 0x3c, 0x3f] {
+        for class in [0x00, 0x03, 0x07, AUTHENTICATION, 0x0e, 0x12, 0x19, 0x1e, 0x2f, 0x3c, 0x3f] {
             assert_eq!(decode(u64::from(class) << 26), Trap::Undefined { class });
         }
     }

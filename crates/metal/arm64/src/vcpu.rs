@@ -58,16 +58,17 @@ pub(crate) struct FloatingPoint {
     pub(crate) q: [u128; 32],
 }
 
-/// The registers that not every vCPU has, or uses.
+/// The registers that not every vCPU has, or uses. Those that each vCPU of some processors has are at the beginning.
+#[repr(C)]
 #[derive(Clone, Debug)]
 pub(crate) struct Optional {
     /// Which of them this vCPU has, on one processor or another.
     pub(crate) has: Kinds,
-    pub(crate) keys: [u64; 10],
     /// `VDISR_EL2`, which is the guest's `DISR_EL1`.
     pub(crate) error_record: u64,
     pub(crate) tpidr2: u64,
     pub(crate) physical_timer: Timer,
+    pub(crate) keys: [u64; 10],
     pub(crate) debug: Debug,
     pub(crate) counters: Counters,
     /// What all processors have of them, once the vCPU has accessed one.
@@ -142,12 +143,15 @@ pub struct Allowed {
     pub counters: Option<Offered>,
     /// EL0 may be in `AArch32`: returning to it is legal. Where it is not, EL2 itself would take an exception.
     pub aarch32: bool,
+    /// They have pointer authentication.
+    pub keys: bool,
 }
 
 /// Kinds that a vCPU has because the machine's processors have them.
-const OF_MACHINE: Kinds = Kinds::KEYS.with(Kinds::ERROR_RECORD).with(Kinds::TPIDR2);
+const OF_MACHINE: Kinds = Kinds::ERROR_RECORD.with(Kinds::TPIDR2);
 /// Kinds that a vCPU has because it has used them.
-const OF_VCPU: Kinds = Kinds::BREAKPOINTS.with(Kinds::PHYSICAL_TIMER).with(Kinds::COUNTERS);
+const OF_VCPU: Kinds =
+    Kinds::BREAKPOINTS.with(Kinds::PHYSICAL_TIMER).with(Kinds::COUNTERS).with(Kinds::KEYS);
 
 /// The registers of a vCPU, where they are while it is off its processor.
 #[derive(Debug)]
@@ -216,11 +220,12 @@ impl Vcpu<&mut Registers, &mut Context> {
         context.timer = Timer::load(&mut from)?;
         let owed = load_owed(&mut from)?;
         let optional = &mut context.optional;
-        let own = optional.has.among(OF_MACHINE.with(Kinds::BARRIERS));
+        let own = optional.has.among(OF_MACHINE.with(Kinds::BARRIERS).with(Kinds::DIFFERENT));
         let kinds = from.bits("kinds of registers", OF_MACHINE.with(OF_VCPU).bits())?;
         let has = Kinds::from_bits(kinds);
         let is_alike = has.among(OF_MACHINE) == own.among(OF_MACHINE)
-            && (allowed.counters.is_some() || !has.has(Kinds::COUNTERS));
+            && (allowed.counters.is_some() || !has.has(Kinds::COUNTERS))
+            && (allowed.keys || !has.has(Kinds::KEYS));
         from.check("kinds of registers", kinds.into(), is_alike)?;
         optional.has = own.with(has.among(OF_VCPU));
         from.align()?;

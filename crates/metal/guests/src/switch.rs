@@ -3,8 +3,8 @@
 //!
 //! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by
 //! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end; at first
-//! without registers that not every vCPU has, then with the physical timer, then with breakpoints and watchpoints, too,
-//! and at last with performance counters, too.
+//! without registers that not every vCPU has, then with the keys of pointer authentication, where the CPU has some, then
+//! with the physical timer, too, then with breakpoints and watchpoints, too, and at last with performance counters, too.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -49,8 +49,9 @@ asks:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
-    // A dozen more, of two vCPUs that have the physical timer; a dozen of two that have breakpoints and watchpoints,
-    // too; and a dozen of two that have performance counters, too.
+    // A dozen more, of two vCPUs that have keys, where there are some; a dozen of two that have the physical timer, too; a
+    // dozen of two that have breakpoints and watchpoints, too; and a dozen of two that have performance counters, too.
+    bl authenticate
     bl time
     mrs x0, cntfrq_el0
     mov x1, #8
@@ -83,6 +84,7 @@ second:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
+    bl authenticate
     bl time
     mrs x0, cntfrq_el0
     mov x1, #8
@@ -94,6 +96,19 @@ second:
     bl count
     mov x1, #-1
     bl is_busy
+
+    // From the first access to a key on, all of them are switched.
+authenticate:
+    mrs x0, id_aa64isar1_el1
+    tst x0, #0xff0
+    b.eq 1f
+    msr s3_0_c2_c1_0, x0
+    .global keyed
+keyed:
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    b works
+1:  ret
 
     // From the first access to one on, its registers are switched. It is due in some hours.
 time:

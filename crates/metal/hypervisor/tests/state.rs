@@ -18,8 +18,11 @@ use proptest::prelude::*;
 const VCPUS: usize = 3;
 const NOW: u64 = 1_700_000_000;
 const SHAPE: Shape = Shape { memory: 1 << 28, vcpus: 3, has_disk: true, has_card: true };
-const ALLOWED: Allowed =
-    Allowed { counters: Some(Offered { version: 4, count: 6, events: [0; 2] }), aarch32: false };
+const ALLOWED: Allowed = Allowed {
+    counters: Some(Offered { version: 4, count: 6, events: [0; 2] }),
+    aarch32: false,
+    keys: true,
+};
 
 struct Empty;
 

@@ -24,10 +24,16 @@ pub(crate) struct Machine {
     maintained: Word,
     /// What its instruction caches are.
     instructions: InstructionCaches,
+    cpus: u32,
 }
 
 impl Machine {
     pub(crate) fn new(instructions: InstructionCaches) -> Arc<Self> {
+        Self::with_cpus(instructions, 1)
+    }
+
+    /// One that has so many CPUs, as the core is told: there is one.
+    pub(crate) fn with_cpus(instructions: InstructionCaches, cpus: u32) -> Arc<Self> {
         // Each machine has frames of its own: none is given twice, so all begin as zeroes.
         static MACHINES: Word = Word::new(0);
         const SHARE: u64 = 1 << 13;
@@ -39,6 +45,7 @@ impl Machine {
             frames: Word::new(0),
             maintained: Word::new(0),
             instructions,
+            cpus,
         })
     }
 
@@ -63,6 +70,11 @@ unsafe impl Platform for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn identity(&self) -> Identity {
         Identity::new(1)
+    }
+
+    #[unsafe(link_section = ".text.outside.platform")]
+    fn cpus(&self) -> u32 {
+        self.cpus
     }
 
     #[unsafe(link_section = ".text.outside.platform")]
@@ -144,6 +156,10 @@ unsafe impl Tlb for Machine {
     fn invalidate_all_vmids(&self) {
         self.invalidations.store(self.invalidations() + 1, Ordering::Relaxed);
     }
+
+    // There is no guest that its CPU could walk out of, so none is asked.
+    #[unsafe(link_section = ".text.outside.platform")]
+    fn vacate_all(&self, _cpus: &mut dyn Iterator<Item = u32>, _vmid: Vmid) {}
 
     #[unsafe(link_section = ".text.outside.platform")]
     fn max_by_address(&self) -> u64 {

@@ -1,16 +1,19 @@
 //! What is counted.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{PAGE_SIZE, Region};
-use mayfly_vm::stage2::Vmids;
+use mayfly_vm::platform::cache::InstructionCaches;
+use mayfly_vm::stage2::{VmidTag, Vmids};
 use mayfly_vm::{Bus, CacheOp, Caches, Device, Event, Reason, Vm};
 
 use crate::console;
 use crate::guest::Script;
 use crate::memory::Register;
+use crate::platform::Machine;
 use crate::setup::{Kinds, Setup, deleted, exit, hypercall, region, touch};
 use crate::state;
 use crate::table::{Limits, Table, UNBOUNDED, at_most};
@@ -231,4 +234,30 @@ fn vmids(table: &mut Table<'_>) {
     let make = || unsafe { Vmids::try_new(mmu, 16) };
     let all = table.row("VMIDs of 16 bits", UNBOUNDED, &setup.machine, make);
     all.unwrap();
+
+    // All numbers are taken when a root is entered that has none, and each CPU names a root: the most that the lock of a
+    // roll-over is held for with VMIDs of so many bits.
+    const NUMBERS: u32 = 255;
+    for (cpus, limit, name) in [
+        (1, 7_000, "entry that rolls over, 1 CPU"),
+        (128, 14_000, "entry that rolls over, 128 CPUs"),
+    ] {
+        let machine = Machine::with_cpus(InstructionCaches::Physical, cpus);
+        // SAFETY: as above.
+        let vmids = unsafe { Vmids::try_new(machine.clone(), 8) }.unwrap();
+        let vcpu = vmids.vcpu();
+        let enter = |number: u32, root: &VmidTag| {
+            let cpu = number.saturating_sub(NUMBERS - cpus) % cpus;
+            // SAFETY: no guest is entered.
+            unsafe { root.activate(cpu, vcpu) }
+        };
+        let roots: Vec<_> = (0..=NUMBERS).map(|_| vmids.tag().unwrap()).collect();
+        for (number, root) in (0..NUMBERS).zip(&roots) {
+            let _ = enter(number, root);
+        }
+        assert_eq!(vmids.rollovers(), 0);
+        let roll_over = || enter(NUMBERS, &roots[NUMBERS as usize]);
+        let _ = table.row(name, at_most(limit), &machine, roll_over);
+        assert_eq!(vmids.rollovers(), 1);
+    }
 }

@@ -50,7 +50,7 @@ impl Machine {
         let gic = Vgic::try_new(config, kick).expect("memory");
         let vcpu = |vcpu| {
             let general = Registers { pstate: 0x3c5, ..Registers::default() };
-            let context = Context::new(1 << 31 | affinity(vcpu), 0, Kinds::KEYS);
+            let context = Context::new(1 << 31 | affinity(vcpu), 0, Kinds::NONE);
             (general, context, gic.cpu_interface(vcpu).expect("there is one"))
         };
         Self {
@@ -104,7 +104,7 @@ impl Machine {
 
     fn load(&mut self, state: State<'_>, cores: Vec<Core>) -> Result<u64, Error> {
         let offered = counters::Offered { version: 4, count: 6, events: [0; 2] };
-        let allowed = Allowed { counters: Some(offered), aarch32: false };
+        let allowed = Allowed { counters: Some(offered), aarch32: false, keys: false };
         let mut sections = state.sections();
         let count = self.processors.load(sections.take(saved::STATE, 0)?)?;
         self.gic.load_distributor(sections.take(DISTRIBUTOR_STATE, 0)?)?;

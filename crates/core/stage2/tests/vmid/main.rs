@@ -22,6 +22,8 @@ struct Log {
     /// How often all VMIDs were forgotten.
     forgotten: usize,
     vacated: Vec<(u32, Vmid)>,
+    /// How many CPUs were asked at once, each time.
+    at_once: Vec<usize>,
 }
 
 impl Asked {
@@ -31,6 +33,10 @@ impl Asked {
 
     fn take_vacated(&self) -> Vec<(u32, Vmid)> {
         std::mem::take(&mut self.0.lock().unwrap().vacated)
+    }
+
+    fn take_at_once(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.lock().unwrap().at_once)
     }
 
     /// Of so many bits, for so many CPUs.
@@ -47,6 +53,13 @@ impl world::Hooks for Asked {
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
         self.0.lock().unwrap().vacated.push((cpu, vmid));
+    }
+
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        let asked: Vec<_> = cpus.map(|cpu| (cpu, vmid)).collect();
+        let mut log = self.0.lock().unwrap();
+        log.at_once.push(asked.len());
+        log.vacated.extend(asked);
     }
 }
 

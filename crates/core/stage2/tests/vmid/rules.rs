@@ -213,6 +213,21 @@ fn a_root_is_taken_from_every_cpu_that_names_it_and_from_no_other_before_it_is_r
 }
 
 #[test]
+fn all_cpus_that_name_a_root_which_is_retired_are_asked_at_once() {
+    let asked = Asked::default();
+    let vmids = asked.vmids(8, 4);
+    let cpus = cpus::<4>(&vmids);
+    let [old, other] = roots(&vmids);
+    let number = cpus[0].run(&old);
+    cpus[1].run(&other);
+    cpus[2].run(&old);
+    cpus[3].run(&old);
+    leave(&vmids, &old);
+    assert_eq!(asked.take_at_once(), [3]);
+    assert_eq!(asked.take_vacated(), [0, 2, 3].map(|cpu| (cpu, number)));
+}
+
+#[test]
 fn a_root_that_lost_its_number_is_taken_from_nobody() {
     let asked = Asked::default();
     let vmids = asked.vmids(1, 1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::AtomicU64;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Mmu, Platform};
 
@@ -16,6 +16,13 @@ pub(crate) trait Hooks: Send + Sync + 'static {
 
     /// `cpu` walks from the root under `vmid` no more.
     fn vacate(&self, cpu: u32, vmid: Vmid);
+
+    /// Nor does any of `cpus`, which are asked at once.
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        for cpu in cpus {
+            self.vacate(cpu, vmid);
+        }
+    }
 }
 
 /// `P`, with so many CPUs, whose TLBs are `H`'s.
@@ -40,6 +47,10 @@ unsafe impl<P: Platform, H: Hooks> Layer for World<P, H> {
 
     fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    fn wait(&self, _word: &AtomicU32, _expected: u32) {
+        panic!("a thread gives its CPU up while it activates a root there");
     }
 }
 
@@ -70,6 +81,10 @@ unsafe impl<P: Send + Sync, H: Hooks> Tlb for World<P, H> {
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
         self.hooks.vacate(cpu, vmid);
+    }
+
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        self.hooks.vacate_all(cpus, vmid);
     }
 
     fn invalidate_all_vmids(&self) {

@@ -17,6 +17,7 @@ mod guests;
 mod host;
 mod interrupts;
 mod memory;
+mod misused;
 mod mixed;
 mod step;
 mod tables;
@@ -47,83 +48,6 @@ fn live(machine: &Arc<Machine>, steps: &[Step]) {
     }
     host.check();
     host.end();
-}
-
-/// A short program for Miri, which takes too long for many random ones.
-#[test]
-fn each_call_is_misused_once() {
-    use mayfly_vgic::SgiRegister;
-    use mayfly_vm::Reason;
-    use mayfly_vm::memslot::Flags;
-    use mayfly_vm::stage2::{Role, Tables};
-    use mayfly_vm::testing::Step::{Load, Store};
-    use step::Fate::{Forgotten, Kept};
-    let (flags, logs, role) = (Flags::empty(), Flags::LOG_DIRTY_PAGES, Role::MAIN);
-    let run = |at| Step::Run { at, accesses: vec![Store(8, 42), Load(0x1000), Load(0x1fc_000)] };
-    let take = |vm, fate| {
-        let change = Reason::Unmap.into();
-        Step::Invalidate { vm, piece: vm, from: 0, pages: 2, change, fate }
-    };
-    // The third interface is of a vCPU of the other GIC.
-    let interrupts = vec![
-        interrupts::Step::Pulse { intid: 33 },
-        interrupts::Step::Sgi { vcpu: 0, register: SgiRegister::Sgi1, value: 3, pauses: true },
-        interrupts::Step::Enter { at: 2 },
-        interrupts::Step::Leave { at: 2 },
-        interrupts::Step::Enter { at: 0 },
-        interrupts::Step::Reset,
-        interrupts::Step::Leave { at: 0 },
-    ];
-    let header = (devices::DATA, 16, 1, 1);
-    let work = |device| {
-        let data = if device == 3 { vec![] } else { vec![header] };
-        let descriptors = [data, vec![(devices::DATA + 64, 60, 2, 0)]].concat();
-        let (heads, request) = (vec![0], (0, 1));
-        let features = 1 << 32;
-        vec![
-            devices::Step::Start { device, features },
-            devices::Step::Offer { descriptors, heads, request },
-            devices::Step::Serve { device, times: 2, misses: false },
-            devices::Step::Take { misses: false },
-            devices::Step::GiveBack { from: 1 },
-            devices::Step::Stir { bytes: vec![1] },
-        ]
-    };
-    let steps = [
-        Step::Interrupts { vm: 0, steps: interrupts },
-        Step::Devices { vm: 0, steps: work(2) },
-        Step::Devices { vm: 1, steps: work(3) },
-        Step::Devices { vm: 1, steps: work(4) },
-        Step::Create { vm: 0, slot: 0, place: 0, pages: 4, piece: 0, flags },
-        Step::Create { vm: 1, slot: 0, place: 0, pages: 4, piece: 2, flags: logs },
-        Step::Create { vm: 1, slot: 1, place: 2, pages: 8, piece: 1, flags },
-        Step::AddVcpu { vm: 0, id: 0 },
-        Step::AddVcpu { vm: 1, id: 0 },
-        run(0),
-        run(1),
-        Step::Root { vm: 0, role, fate: Kept },
-        Step::Root { vm: 1, role, fate: Forgotten },
-        Step::Translate { at: 0, vm: 1, place: 0 },
-        take(0, Kept),
-        Step::Zap { vm: 1, at: 0, place: 0, pages: 1, tables: Tables::Free },
-        Step::Zap { vm: 0, at: 0, place: 0, pages: 1, tables: Tables::Free },
-        Step::EndInvalidation { vm: 1, at: 0 },
-        Step::EndInvalidation { vm: 0, at: 0 },
-        Step::Harvest { vm: 1, slot: 0 },
-        Step::Protect { vm: 1, place: 0, pages: 8, panics: true },
-        run(0),
-        Step::ReplaceRoots { vm: 0, fate: Forgotten },
-        run(0),
-        Step::Delete { vm: 0, slot: 0 },
-        Step::Delete { vm: 1, slot: 0 },
-        Step::Tag { fate: Kept },
-        take(1, Forgotten),
-        Step::LoseVcpu { at: 1, fate: Forgotten },
-        Step::Destroy { vm: 1 },
-        Step::Destroy { vm: 0 },
-        Step::Reclaim,
-    ];
-    live(&Arc::new(Machine::new(FRAMES)), &steps);
 }
 
 /// So many cases, unless the environment says how many.

@@ -6,9 +6,14 @@ const VMID: &str = "core/stage2/src/vmid.rs";
 const NUMBERS: &str = "core/stage2/src/vmid/numbers.rs";
 const ROOT_TAG: &str = "core/stage2/src/vmid/root_tag.rs";
 const LINE: &str = "core/stage2/src/vmid/line.rs";
+const VACATE: &str = "core/platform/src/vacate.rs";
 
 const fn loom_vmid(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Loom, "stage2", ("loom_vmid", test), says)
+}
+
+const fn loom_vacate(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Loom, "stage2", ("loom_vacate", test), says)
 }
 
 const fn vmid(test: &'static str, says: &'static str) -> Killer {
@@ -158,13 +163,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a CPU that names a root which is about to be freed names none before",
-        edits: &[(
-            VMID,
-            "                mmu.vacate(cpu, number);
-",
-            "                let _ = (&mmu, cpu);
-",
-        )],
+        edits: &[(VMID, "        mmu.vacate_all(&mut named, number);\n", "        let _ = (&mmu, &mut named);\n")],
         killer: vmid(
             "rules::a_root_is_taken_from_every_cpu_that_names_it_and_from_no_other_before_it_is_retired",
             "left: ",
@@ -174,12 +173,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "and the number goes from its line after that",
         edits: &[(
             VMID,
-            "                mmu.vacate(cpu, number);
-                if line.clear(shown) {
-",
-            "                if line.clear(shown) {
-                    mmu.vacate(cpu, number);
-",
+            "let mut named = lines.all().filter(|(_, line)| shows(line).is_some()).map(|(cpu, _)| cpu);",
+            "let mut named = lines.all().filter(|(_, line)| shows(line).is_some_and(|shown| line.clear(shown))).map(|(cpu, _)| cpu);",
         )],
         killer: loom_vmid(
             "a_root_is_retired_while_the_cpu_that_names_it_is_idle_and_another_claims_its_number",
@@ -188,7 +183,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a CPU that shows the number for another root is left alone",
-        edits: &[(VMID, "                && numbers.is_of(tag.load())\n", "")],
+        edits: &[(VMID, ".filter(|_| numbers.is_of(tag.load()))", "")],
         killer: loom_vmid(GONE, "a CPU was taken"),
     },
     Mutant {
@@ -232,5 +227,89 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "compare_exchange(seen.0, tag.0, Ordering::Relaxed,",
         )],
         killer: loom_vmid(GONE, "a CPU was taken"),
+    },
+    Mutant {
+        step: "the CPUs that name it are asked at once",
+        edits: &[(
+            VMID,
+            "mmu.vacate_all(&mut named, number);",
+            "named.for_each(|cpu| mmu.vacate(cpu, number));",
+        )],
+        killer: vmid(
+            "rules::all_cpus_that_name_a_root_which_is_retired_are_asked_at_once",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "a CPU that was asked vacates before it says so",
+        edits: &[(
+            VACATE,
+            "            vacate(Vmid(vmid as u16));
+            // [heeded]
+            self.0.store(0, Ordering::Release);
+",
+            "            self.0.store(0, Ordering::Release);
+            vacate(Vmid(vmid as u16));
+",
+        )],
+        killer: loom_vacate(
+            "no_cpu_names_a_root_when_all_have_been_waited_for",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "and it has when that is seen",
+        edits: &[(
+            VACATE,
+            "self.0.store(0, Ordering::Release)",
+            "self.0.store(0, Ordering::Relaxed)",
+        )],
+        killer: loom_vacate(
+            "no_cpu_names_a_root_when_all_have_been_waited_for",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "by the CPU that has asked",
+        edits: &[(VACATE, "word.load(Ordering::Acquire)", "word.load(Ordering::Relaxed)")],
+        killer: loom_vacate(
+            "no_cpu_names_a_root_when_all_have_been_waited_for",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "what another CPU has asked is not lost",
+        edits: &[(
+            VACATE,
+            "while word.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            meanwhile();
+        }",
+            "word.store(wanted, Ordering::Relaxed);",
+        )],
+        killer: loom_vacate("two_that_ask_one_cpu_are_both_heeded", "panicked"),
+    },
+    Mutant {
+        step: "all are waited for",
+        edits: &[(VACATE, "for Asked(word) in words {", "for Asked(word) in &words[..2] {")],
+        killer: loom_vacate(
+            "no_cpu_names_a_root_when_all_have_been_waited_for",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "a CPU that waits for a roll-over stays its vCPU's",
+        edits: &[(
+            VMID,
+            "            self.shared.mmu.spin();
+            return;
+",
+            "            drop(self.shared.rollover.lock(&*self.shared.mmu));
+            return;
+",
+        )],
+        killer: loom_vmid(
+            "a_vcpu_that_joins_a_running_one_during_a_roll_over_gets_its_number",
+            "gives its CPU up",
+        ),
     },
 ];

@@ -3,7 +3,7 @@
 //!
 //! They stay in the processor between two entries of one vCPU, and are saved when its thread gives the processor up.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
 
 use super::optional;
@@ -13,19 +13,46 @@ use crate::debug::{Debug, Place};
 use crate::kinds::Kinds;
 use crate::vcpu::{Banked, Context, FloatingPoint, Timer};
 
+/// In pairs, by two general registers alone: a caller has to save none of its own for them.
 macro_rules! banked {
-    ($($field:ident $name:literal $number:tt)*) => {
-        fn take_banked() -> Banked {
-            Banked { values: [$(crate::read_register!($name)),*] }
+    ($($one:ident $name:literal $number:tt $other:ident $other_name:literal $other_number:tt)*) => {
+        #[inline]
+        fn take_banked(banked: &mut Banked) {
+            // SAFETY: reads registers that each processor has, and stores as many words as there are.
+            unsafe {
+                asm!(
+                    $(
+                        concat!("mrs {one}, ", $name),
+                        concat!("mrs {other}, ", $other_name),
+                        "stp {one}, {other}, [{at}], #16",
+                    )*
+                    at = inout(reg) banked.values.as_mut_ptr() => _,
+                    one = out(reg) _,
+                    other = out(reg) _,
+                    options(nostack),
+                );
+            }
         }
 
         /// # Safety
         ///
         /// No guest runs, and the next one that does is whose registers these are.
+        #[inline]
         unsafe fn give_banked(banked: &Banked) {
-            let [$($field),*] = banked.values;
-            // SAFETY: EL2 uses none of them.
-            unsafe { $(super::write_register_alone!($name, $field);)* }
+            // SAFETY: loads as many words as there are. EL2 uses none of the registers.
+            unsafe {
+                asm!(
+                    $(
+                        "ldp {one}, {other}, [{at}], #16",
+                        concat!("msr ", $name, ", {one}"),
+                        concat!("msr ", $other_name, ", {other}"),
+                    )*
+                    at = inout(reg) banked.values.as_ptr() => _,
+                    one = out(reg) _,
+                    other = out(reg) _,
+                    options(nostack),
+                );
+            }
         }
     };
 }
@@ -71,8 +98,17 @@ impl Resident {
     pub fn put(&self) {
         if self.is_loaded.take() {
             let context = self.context_mut();
-            // Apart, so that a vCPU that has no optional registers and has made no error pays for two tests.
-            if context.optional.is_any() {
+            let has = context.optional.has;
+            // Apart, so that a vCPU that has no optional registers and has made no error pays for two tests, and one that
+            // has those of each vCPU for no call.
+            if has.is_empty() {
+                self.take_error(false);
+                context.save();
+            } else if has.are_of_each() {
+                self.take_error(has.has(Kinds::ERROR_RECORD));
+                context.optional.save_of_each(has);
+                context.save();
+            } else {
                 if context.optional.save() {
                     self.error.set(true);
                 }
@@ -80,12 +116,15 @@ impl Resident {
                 context.optional.order();
                 context.save();
                 context.optional.order();
-            } else {
-                if error::take(false) {
-                    self.error.set(true);
-                }
-                context.save();
             }
+        }
+    }
+
+    /// Takes a pending error, which is its own.
+    #[inline]
+    fn take_error(&self, has_record: bool) {
+        if error::take(has_record) {
+            self.error.set(true);
         }
     }
 
@@ -130,6 +169,12 @@ impl Resident {
     /// processor.
     pub(super) fn use_physical_timer(&self) {
         self.context_mut().optional.use_physical_timer();
+    }
+
+    /// The guest's first use of a key of pointer authentication has trapped, and is to be made again. The registers are in
+    /// the processor.
+    pub(super) fn use_keys(&self) {
+        self.context_mut().optional.use_keys();
     }
 
     /// Answers an access to its performance counters; `None` where it is undefined. The registers are in the processor.
@@ -207,7 +252,7 @@ pub fn clear_debug() {
 impl Context {
     /// Takes the registers out of the processor, but the optional ones; its timer stops.
     fn save(&mut self) {
-        self.banked = take_banked();
+        take_banked(&mut self.banked);
         // SAFETY: saves to memory of that size, and changes nothing.
         unsafe { arm64_save_floating_point(&raw mut self.floating_point) };
         self.timer = Timer::take_virtual();
@@ -223,8 +268,13 @@ impl Context {
         unsafe {
             crate::write_register!("vmpidr_el2", self.vmpidr);
             give_banked(&self.banked);
-            if self.optional.is_any() {
-                self.optional.restore();
+            let has = self.optional.has;
+            if !has.is_empty() {
+                if has.are_of_each() {
+                    self.optional.restore_of_each(has);
+                } else {
+                    self.optional.restore();
+                }
             }
             arm64_restore_floating_point(&raw const self.floating_point);
             self.timer.give_virtual(self.timer_offset);

@@ -53,7 +53,7 @@ impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
 const HCR_VSE: u64 = 1 << 8;
 const HCR_TVM: u64 = 1 << 26;
 /// APK and API: no trap of keys, nor of the instructions.
-const HCR_AUTHENTICATION: u64 = 1 << 40 | 1 << 41;
+pub(super) const HCR_AUTHENTICATION: u64 = 1 << 40 | 1 << 41;
 const RESET_PSTATE: u64 = 0x3c5;
 
 /// An access to a device that the guest came out with.
@@ -87,7 +87,7 @@ pub struct GuestCpu<'a, F, M> {
 impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
     /// A vCPU whose other registers are `resident`. It is off: see [`GuestCpu::start`].
     pub fn new(resident: &'a Resident, confinement: Confinement<F>, machine: M) -> Self {
-        Self {
+        let mut cpu = Self {
             registers: Registers::default(),
             resident,
             length: 4,
@@ -95,17 +95,24 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
             pending: None,
             forget: None,
             exception: None,
-            hcr: common::hcr()
-                | confinement.hcr
-                | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
+            hcr: 0,
             confinement,
             machine,
-        }
+        };
+        cpu.confine();
+        cpu
+    }
+
+    /// Has `HCR_EL2` be as the machine, the format and what the vCPU has used of its registers ask.
+    pub(super) fn confine(&mut self) {
+        let keys = if self.resident.has_keys() { HCR_AUTHENTICATION } else { 0 };
+        self.hcr = common::hcr() | self.confinement.hcr | keys;
     }
 
     /// Has it begin at `entry` with `argument` in x0, as after a reset: at EL1, everything masked, MMU and caches off.
     pub fn start(&mut self, entry: u64, argument: u64) {
         self.resident.reset();
+        self.confine();
         self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
         self.registers.set(0, argument);
         (self.pending, self.forget, self.exception) = (None, None, None);
@@ -123,6 +130,7 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
     pub fn go_on(&mut self, as_it_was: &AtRest) {
         let AtRest { general, context, owed } = as_it_was;
         self.resident.go_on(context);
+        self.confine();
         self.resident.set_error(owed.error);
         (self.registers, self.exception) = (*general, owed.exception);
         (self.pending, self.forget) = (None, None);
@@ -255,6 +263,11 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
             }
             Trap::System(access) => self.system(access),
             Trap::Abort(abort) => self.abort(&abort),
+            Trap::Undefined { class: syndrome::AUTHENTICATION }
+                if cpu::has_pointer_authentication() =>
+            {
+                Ok(self.use_keys())
+            }
             Trap::Undefined { .. } => {
                 self.machine.count(Reason::Undefined);
                 self.take_exception(Exception::Undefined, None);

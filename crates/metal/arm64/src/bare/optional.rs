@@ -1,10 +1,10 @@
 //! The registers that not every vCPU has, or uses: keys of pointer authentication, the record of deferred errors,
 //! `TPIDR2_EL0`, the physical timer, breakpoints and watchpoints, performance counters. A vCPU that has none of them pays
-//! one test for that, when it is switched.
+//! one test for that, when it is switched; one that has no more than each vCPU has pays three.
 //!
-//! The first three are every vCPU's where a processor of the machine has them. Processors may differ in them:
-//! [`Kinds::on`] says what is switched on this one. The physical timer is trapped until the vCPU's first access to it, and
-//! switched from then on. Breakpoints and watchpoints are those of a vCPU that has enabled one: as many as every processor
+//! The record of deferred errors and `TPIDR2_EL0` are every vCPU's where a processor of the machine has them. Processors may
+//! differ in them: [`Kinds::on`] says what is switched on this one. The keys are trapped until the vCPU's first access to
+//! one, or its first instruction that uses one, and are switched from then on. So is the physical timer. Breakpoints and watchpoints are those of a vCPU that has enabled one: as many as every processor
 //! has. Each write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are turned off when
 //! it leaves the processor, so that no other vCPU meets them. Performance counters
 //! are those of a vCPU that has enabled one.
@@ -45,23 +45,20 @@ keys! {
 
 /// Those that each vCPU has, on one processor or another.
 pub(super) fn of_all() -> Kinds {
-    let of_all = [
-        (cpu::has_pointer_authentication(), Kinds::KEYS),
-        (common::errata().has(Errata::PAR_BARRIERS), Kinds::BARRIERS),
-    ];
-    let of_all = of_all.into_iter().filter(|(has, _)| *has);
-    of_all.fold(common::kinds(), |all, (_, kind)| all.with(kind))
+    let has_barriers = common::errata().has(Errata::PAR_BARRIERS);
+    common::kinds().with(if has_barriers { Kinds::BARRIERS } else { Kinds::NONE })
 }
 
 impl Optional {
-    /// Whether there are any.
-    #[inline]
-    pub(super) fn is_any(&self) -> bool {
-        !self.has.is_empty()
-    }
-
     pub(super) fn has_keys(&self) -> bool {
         self.has.has(Kinds::KEYS)
+    }
+
+    /// Has this vCPU's keys in the processor from now on, while the vCPU is there, which it is.
+    pub(super) fn use_keys(&mut self) {
+        self.has = self.has.with(Kinds::KEYS);
+        // SAFETY: they are trapped where processors have none, so that these have them. The guest has just come out.
+        unsafe { restore_keys(&self.keys) };
     }
 
     pub(super) fn debug(&self) -> &Debug {
@@ -92,7 +89,7 @@ impl Optional {
 
     /// Which of them are switched on this processor.
     fn here(&self) -> Kinds {
-        if self.has.may_differ() { self.has.on(cpu::kinds()) } else { self.has }
+        if self.has.has(Kinds::DIFFERENT) { self.has.on(cpu::kinds()) } else { self.has }
     }
 
     /// Reads `place`, or writes to it, of this vCPU's counters, which is in the processor. `None` where that is undefined.
@@ -150,19 +147,43 @@ impl Optional {
         }
     }
 
-    /// Takes them out of the processor, after a pending error. Returns whether there was one.
-    #[inline(never)]
-    pub(super) fn save(&mut self) -> bool {
-        let here = self.here();
-        let error = error::take(here.has(Kinds::ERROR_RECORD));
-        if here.has(Kinds::KEYS) {
-            self.keys = save_keys();
-        }
+    /// Takes those that each vCPU has out of the processor, which has those of `here`; after a pending error.
+    #[inline]
+    pub(super) fn save_of_each(&mut self, here: Kinds) {
         if here.has(Kinds::ERROR_RECORD) {
             self.error_record = crate::read_register!("s3_4_c12_c1_1");
         }
         if here.has(Kinds::TPIDR2) {
             self.tpidr2 = crate::read_register!("s3_3_c13_c0_5");
+        }
+    }
+
+    /// Puts those that each vCPU has into the processor.
+    ///
+    /// # Safety
+    ///
+    /// As [`Optional::restore`]; the processor has those of `here`.
+    #[inline]
+    pub(super) unsafe fn restore_of_each(&self, here: Kinds) {
+        // SAFETY: the processor has the registers; EL2 uses none of them.
+        unsafe {
+            if here.has(Kinds::ERROR_RECORD) {
+                super::write_register_alone!("s3_4_c12_c1_1", self.error_record);
+            }
+            if here.has(Kinds::TPIDR2) {
+                super::write_register_alone!("s3_3_c13_c0_5", self.tpidr2);
+            }
+        }
+    }
+
+    /// Takes them out of the processor, after a pending error. Returns whether there was one.
+    #[inline(never)]
+    pub(super) fn save(&mut self) -> bool {
+        let here = self.here();
+        let error = error::take(here.has(Kinds::ERROR_RECORD));
+        self.save_of_each(here);
+        if here.has(Kinds::KEYS) {
+            self.keys = save_keys();
         }
         if here.has(Kinds::PHYSICAL_TIMER) {
             self.physical_timer = Timer::take_physical();
@@ -171,7 +192,9 @@ impl Optional {
             // SAFETY: turns off what no other guest is to meet.
             unsafe { clear(&cpu::debug_ids()) };
         }
-        self.absorb_counters();
+        if here.has(Kinds::COUNTERS) {
+            self.absorb_counters();
+        }
         error
     }
 
@@ -185,14 +208,9 @@ impl Optional {
         let here = self.here();
         // SAFETY: the processor has the registers; EL2 uses none of them.
         unsafe {
+            self.restore_of_each(here);
             if here.has(Kinds::KEYS) {
                 restore_keys(&self.keys);
-            }
-            if here.has(Kinds::ERROR_RECORD) {
-                super::write_register_alone!("s3_4_c12_c1_1", self.error_record);
-            }
-            if here.has(Kinds::TPIDR2) {
-                super::write_register_alone!("s3_3_c13_c0_5", self.tpidr2);
             }
             if here.has(Kinds::PHYSICAL_TIMER) {
                 self.physical_timer.give_physical();
@@ -216,9 +234,9 @@ unsafe fn load(debug: &Debug) {
     unsafe {
         arm64_load_debug(
             debug.breakpoints.as_ptr(),
-            ids.breakpoints(),
+            ids.breakpoints() - 1,
             debug.watchpoints.as_ptr(),
-            ids.watchpoints(),
+            ids.watchpoints() - 1,
         );
     }
 }
@@ -230,20 +248,20 @@ unsafe fn load(debug: &Debug) {
 /// The processor has as many, and no guest runs that they are to be on for.
 pub(super) unsafe fn clear(ids: &Ids) {
     // SAFETY: the caller's promise.
-    unsafe { arm64_clear_debug(ids.breakpoints(), ids.watchpoints()) };
+    unsafe { arm64_clear_debug(ids.breakpoints() - 1, ids.watchpoints() - 1) };
 }
 
 unsafe extern "C" {
     fn arm64_load_debug(
         breakpoints: *const Pair,
-        breakpoint_count: usize,
+        last_breakpoint: usize,
         watchpoints: *const Pair,
-        watchpoint_count: usize,
+        last_watchpoint: usize,
     );
-    fn arm64_clear_debug(breakpoint_count: usize, watchpoint_count: usize);
+    fn arm64_clear_debug(last_breakpoint: usize, last_watchpoint: usize);
 }
 
-// The lowest numbers are the last ones of each list, which is entered behind the others.
+// The lowest numbers are the last ones of each list, which is entered at the one of the number that the ID register has.
 global_asm!(
     r#"
     .section .text.arm64_debug, "ax"
@@ -271,12 +289,12 @@ global_asm!(
 
     .global arm64_load_debug
 arm64_load_debug:
-    adr x4, 1f
+    adr x4, 1f - 12
     add x1, x1, x1, lsl #1
     sub x4, x4, x1, lsl #2
     br x4
     downwards load_breakpoint
-1:  adr x4, 2f
+1:  adr x4, 2f - 12
     add x3, x3, x3, lsl #1
     sub x4, x4, x3, lsl #2
     br x4
@@ -285,11 +303,11 @@ arm64_load_debug:
 
     .global arm64_clear_debug
 arm64_clear_debug:
-    adr x4, 1f
+    adr x4, 1f - 4
     sub x4, x4, x0, lsl #2
     br x4
     downwards clear_breakpoint
-1:  adr x4, 2f
+1:  adr x4, 2f - 4
     sub x4, x4, x1, lsl #2
     br x4
     downwards clear_watchpoint

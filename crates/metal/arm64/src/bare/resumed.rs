@@ -2,7 +2,7 @@
 
 use mayfly_state::{Error, SectionReader};
 
-use super::{common, context, timer};
+use super::{common, context, cpu, timer};
 use crate::processor::REGISTERS;
 use crate::saved::Machine;
 use crate::sysreg;
@@ -31,6 +31,7 @@ pub fn load(vcpu: &mut AtRest, from: SectionReader<'_>) -> Result<(), Error> {
     let allowed = Allowed {
         counters: common::counters(),
         aarch32: common::id_register(sysreg::ID_AA64PFR0_EL1) & 0xf == EL0_HAS_AARCH32,
+        keys: cpu::has_pointer_authentication(),
     };
     vcpu.load(&allowed, from)
 }

@@ -4,6 +4,7 @@ use core::arch::asm;
 
 use mayfly_vm::platform::time::Instant;
 
+use crate::controls::Controls;
 use crate::vcpu::Timer;
 use crate::vcpu::timer::{ENABLE, MASKED};
 
@@ -70,7 +71,7 @@ impl Timer {
         let compare = crate::read_register!("cntv_cval_el0");
         // SAFETY: it is the guest's timer, which it is given back before it runs.
         unsafe {
-            crate::write_register!("cntv_ctl_el0", 0_u64);
+            crate::clear_register!("cntv_ctl_el0");
             asm!("isb", options(nostack));
         }
         Self { control, compare }
@@ -92,11 +93,10 @@ impl Timer {
     pub(super) fn take_physical() -> Self {
         let control = crate::read_register!("cntp_ctl_el0") & (ENABLE | MASKED);
         let compare = crate::read_register!("cntp_cval_el0");
-        let traps = crate::read_register!("cnthctl_el2") & !EL1PCEN;
         // SAFETY: it is the guest's timer, which it is given back before it runs.
         unsafe {
-            crate::write_register!("cntp_ctl_el0", 0_u64);
-            crate::write_register!("cnthctl_el2", traps);
+            crate::clear_register!("cntp_ctl_el0");
+            crate::write_register!("cnthctl_el2", Controls::CNTHCTL);
             asm!("isb", options(nostack));
         }
         Self { control, compare }
@@ -104,11 +104,10 @@ impl Timer {
 
     /// Has the hardware's physical timer go on as this one. The guest reaches it without a trap.
     pub(super) fn give_physical(self) {
-        let traps = crate::read_register!("cnthctl_el2") | EL1PCEN;
         // SAFETY: as above.
         unsafe {
             crate::write_register!("cntp_cval_el0", self.compare);
-            crate::write_register!("cnthctl_el2", traps);
+            crate::write_register!("cnthctl_el2", Controls::CNTHCTL | EL1PCEN);
             asm!("isb", options(nostack));
             crate::write_register!("cntp_ctl_el0", self.control);
         }
@@ -136,8 +135,8 @@ pub fn is_high(interrupt: u32) -> bool {
 pub unsafe fn stop_guests() {
     // SAFETY: the caller's promise; EL2 uses neither.
     unsafe {
-        crate::write_register!("cntv_ctl_el0", 0_u64);
-        crate::write_register!("cntp_ctl_el0", 0_u64);
+        crate::clear_register!("cntv_ctl_el0");
+        crate::clear_register!("cntp_ctl_el0");
         asm!("isb", options(nostack));
     }
 }

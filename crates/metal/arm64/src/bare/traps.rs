@@ -6,7 +6,7 @@ use core::arch::asm;
 use mayfly_vm::stage2::Format;
 use mayfly_vm::{CacheOp, Event};
 
-use super::guest::GuestCpu;
+use super::guest::{GuestCpu, HCR_AUTHENTICATION};
 use super::machine::{Machine, Next, Reason};
 use super::{common, cpu};
 use crate::counters::{self, Offered};
@@ -65,6 +65,9 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
                 self.resident.use_physical_timer();
                 return Ok(Next::Resume);
             }
+            _ if is_key(register) && cpu::has_pointer_authentication() => {
+                return Ok(self.use_keys());
+            }
             _ if is_of_caches(register) => {
                 self.machine.count(Reason::CacheRegister);
                 caches(register, written)
@@ -103,6 +106,18 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
             Answer::Undefined => self.take_exception(Exception::Undefined, None),
         }
         Ok(Next::Resume)
+    }
+
+    /// The guest has used a key of pointer authentication for the first time, and does so again: its keys are in the
+    /// processor while it is, and nothing of them traps.
+    pub(super) fn use_keys(&mut self) -> Next {
+        self.machine.count(Reason::OtherRegister);
+        self.resident.use_keys();
+        self.confine();
+        let hcr = crate::read_register!("hcr_el2") | HCR_AUTHENTICATION;
+        // SAFETY: the keys in the processor are the guest's.
+        unsafe { crate::write_register!("hcr_el2", hcr) };
+        Next::Resume
     }
 
     /// A debug register: single steps, breakpoints, watchpoints and the OS lock are the guest's own.
@@ -173,6 +188,12 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
             _ => Event::Request,
         }
     }
+}
+
+/// Whether `register` is a half of a key of pointer authentication: `AP*Key*_EL1`.
+const fn is_key(register: SysReg) -> bool {
+    matches!((register.op0(), register.op1(), register.crn()), (3, 0, 2))
+        && matches!((register.crm(), register.op2()), (1 | 2, 0..=3) | (3, 0 | 1))
 }
 
 /// Whether `HCR_EL2.TID2` traps `register`: where processors differ in what they say of their caches.

@@ -40,7 +40,7 @@ impl Shape {
         (0..Self::read().list_registers).for_each(|number| write_list_register(number, 0));
         // SAFETY: no guest runs.
         unsafe {
-            crate::write_register!("ich_hcr_el2", 0_u64);
+            crate::clear_register!("ich_hcr_el2");
             asm!("isb", options(nostack));
         }
     }
@@ -93,7 +93,7 @@ impl Shape {
         }
         // SAFETY: as above; without it there is no maintenance interrupt.
         unsafe {
-            crate::write_register!("ich_hcr_el2", 0_u64);
+            crate::clear_register!("ich_hcr_el2");
             asm!("isb", options(nostack));
         }
     }

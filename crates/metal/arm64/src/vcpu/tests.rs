@@ -15,8 +15,9 @@ use crate::table::{ROWS, Row, Treatment};
 
 const VMPIDR: u64 = 1 << 31 | 3;
 const OFFERED: Offered = Offered { version: 4, count: 6, events: [u64::MAX; 2] };
-const ALLOWED: Allowed = Allowed { counters: Some(OFFERED), aarch32: false };
-const KEYS: Kinds = Kinds::KEYS.with(Kinds::BARRIERS);
+const ALLOWED: Allowed = Allowed { counters: Some(OFFERED), aarch32: false, keys: true };
+/// What each vCPU of the machine has.
+const OWN: Kinds = Kinds::ERROR_RECORD.with(Kinds::BARRIERS).with(Kinds::DIFFERENT);
 
 fn save(general: &Registers, context: &Context, owed: Owed) -> Vec<u8> {
     let mut bytes = vec![0; 0x1000];
@@ -30,7 +31,7 @@ fn save(general: &Registers, context: &Context, owed: Owed) -> Vec<u8> {
 type Loaded = (Registers, Context, Owed);
 
 fn load(bytes: &[u8], allowed: &Allowed) -> Result<Loaded, Error> {
-    let (mut general, mut context) = (Registers::default(), Context::new(VMPIDR, 5, KEYS));
+    let (mut general, mut context) = (Registers::default(), Context::new(VMPIDR, 5, OWN));
     let from = State::open(bytes)?.sections().take(STATE, 3)?;
     let vcpu = Vcpu { general: &mut general, context: &mut context };
     let owed = vcpu.load(allowed, from)?;
@@ -44,7 +45,7 @@ type Writes = Vec<(u8, u8, u64)>;
 fn vcpu(words: &[u64], mode: u64, writes: &Writes, owed: Owed) -> Loaded {
     let mut words = words.iter().copied().cycle();
     let mut next = || words.next().unwrap_or(0);
-    let mut context = Context::new(VMPIDR, 5, KEYS);
+    let mut context = Context::new(VMPIDR, 5, OWN);
     let mut general = Registers { x: [0; 31].map(|_: u64| next()), pc: next(), pstate: 0 };
     general.pstate = next() & 0xffff_ffe0 | mode;
     context.banked.values = context.banked.values.map(|_| next());
@@ -164,12 +165,12 @@ const EVENTS: usize = EVENT_MASK + 1;
 
 /// What is said of a vCPU after its reset that has `value` at `at`.
 fn with(at: usize, value: &[u8], allowed: &Allowed) -> Result<(), String> {
-    changed(&Context::new(VMPIDR, 5, KEYS), at, value, allowed)
+    changed(&Context::new(VMPIDR, 5, OWN), at, value, allowed)
 }
 
 /// A vCPU with a breakpoint, a watchpoint, and two counters.
 fn used() -> Context {
-    let mut context = Context::new(VMPIDR, 5, KEYS);
+    let mut context = Context::new(VMPIDR, 5, OWN);
     for (kind, number) in [(1, 0), (3, 15)] {
         write(&mut context, kind, number, 1);
     }
@@ -232,7 +233,7 @@ fn what_a_guests_own_write_would_not_have_kept_is_refused() {
 
 #[test]
 fn the_os_lock_keeps_its_enables_out_of_the_processor() {
-    let mut context = Context::new(VMPIDR, 5, KEYS);
+    let mut context = Context::new(VMPIDR, 5, OWN);
     *mdscr(&mut context.banked) = 1 << 15;
     context.optional.debug.set_lock(true, 1 << 15);
     let bytes = save(&Registers { pstate: 5, ..Registers::default() }, &context, Owed::default());
@@ -265,7 +266,7 @@ fn a_counter_that_would_count_at_el2_or_that_there_is_not_is_refused() {
 fn what_a_vcpu_has_not_used_takes_no_bytes() {
     let bytes =
         |context: &Context| contents(&save(&Registers::default(), context, Owed::default())).len();
-    let fresh = bytes(&Context::new(VMPIDR, 5, KEYS));
+    let fresh = bytes(&Context::new(VMPIDR, 5, OWN));
     assert_eq!(fresh, COUNTERS + EVENTS);
     assert_eq!(bytes(&used()), fresh + 2 * 16 + 2 * 12);
     let mut cleared = used();
@@ -279,14 +280,18 @@ fn what_a_vcpu_has_not_used_takes_no_bytes() {
 fn registers_that_this_machine_has_not_are_refused() {
     let kinds = |kinds: Kinds, allowed: &Allowed| with(KINDS, &kinds.bits().to_le_bytes(), allowed);
     let used = Kinds::BREAKPOINTS.with(Kinds::PHYSICAL_TIMER);
-    assert_eq!(kinds(Kinds::KEYS.with(used), &ALLOWED), Ok(()));
-    for other in [used, Kinds::KEYS.with(Kinds::TPIDR2), Kinds::KEYS.with(Kinds::BARRIERS)] {
+    let own = OWN.among(OF_MACHINE);
+    assert_eq!(kinds(own.with(used), &ALLOWED), Ok(()));
+    for other in [used, own.with(Kinds::TPIDR2), own.with(Kinds::BARRIERS)] {
         assert_eq!(kinds(other, &ALLOWED), refused("kinds of registers", other.bits().into()));
     }
-    let counts = Kinds::KEYS.with(Kinds::COUNTERS);
-    assert_eq!(kinds(counts, &ALLOWED), Ok(()));
-    let none = Allowed { counters: None, ..ALLOWED };
-    assert_eq!(kinds(counts, &none), refused("kinds of registers", counts.bits().into()));
+    let without_counters = Allowed { counters: None, ..ALLOWED };
+    let without_keys = Allowed { keys: false, ..ALLOWED };
+    for (kind, without) in [(Kinds::COUNTERS, without_counters), (Kinds::KEYS, without_keys)] {
+        let used = own.with(kind);
+        assert_eq!(kinds(used, &ALLOWED), Ok(()));
+        assert_eq!(kinds(used, &without), refused("kinds of registers", used.bits().into()));
+    }
 }
 
 /// Where a row of the table is in a saved state, if it is not one of [`Banked`].
@@ -366,7 +371,7 @@ proptest! {
             prop_assert_eq!(save(&general, &context, owed), bytes);
             prop_assert!(is_guests(general.pstate, aarch32));
             let has = context.optional.has;
-            prop_assert_eq!(has.among(OF_MACHINE), KEYS.among(OF_MACHINE));
+            prop_assert_eq!(has.among(OF_MACHINE), OWN.among(OF_MACHINE));
         }
     }
 

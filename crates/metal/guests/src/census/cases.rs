@@ -1,5 +1,5 @@
 //! What two VMs could share beside what `MRS` and `MSR` show: vector registers, the exclusive monitor, the result of an
-//! address translation, breakpoints and watchpoints that hit. And instructions of features that are hidden, which must
+//! address translation, breakpoints and watchpoints that hit, and what an instruction makes by a key. And instructions of features that are hidden, which must
 //! be undefined.
 
 use core::arch::global_asm;
@@ -35,9 +35,11 @@ unsafe extern "C" {
     static census_debugs: u32;
     static census_watched: u32;
     static census_breaks: u32;
+    static census_uses_key: u32;
 }
 
 const PAR_EL1: SysReg = SysReg::new(3, 0, 7, 4, 0);
+const APGAKEYLO_EL1: SysReg = SysReg::new(3, 0, 2, 3, 0);
 /// A word of memory that is the guest's to use, far behind its image.
 const WORD: u64 = 0x40e0_0000;
 
@@ -48,7 +50,7 @@ pub(crate) fn prepare() {
 }
 
 /// The cases.
-pub(crate) fn all() -> [Case; 5] {
+pub(crate) fn all() -> [Case; 6] {
     // The case of the exclusive monitor cannot fail on hardware that follows the architecture: an ERET clears the monitor,
     // so each entry of a guest does, too. It is here for processors, and emulators, that do not follow it.
     [
@@ -92,12 +94,37 @@ pub(crate) fn all() -> [Case; 5] {
             own: 0,
             expected: Some(0),
         },
+        Case {
+            name: "PACGA",
+            writes: write(APGAKEYLO_EL1),
+            prepares: steps::nothing(),
+            reads: uses_key(),
+            own: 0x0123_4567_89ab_cdef,
+            expected: None,
+        },
     ]
 }
 
+fn number(register: SysReg) -> usize {
+    SysReg::all().position(|listed| listed == register).unwrap_or(REGISTERS - 1)
+}
+
 fn read(register: SysReg) -> *const u32 {
-    let number = SysReg::all().position(|listed| listed == register);
-    steps::read(number.unwrap_or(REGISTERS - 1))
+    steps::read(number(register))
+}
+
+fn write(register: SysReg) -> *const u32 {
+    steps::write(number(register))
+}
+
+/// Code that uses a key of pointer authentication: what it makes of x0.
+pub(crate) fn uses_key() -> *const u32 {
+    &raw const census_uses_key
+}
+
+/// Code that reads a half of that key.
+pub(crate) fn reads_key() -> *const u32 {
+    read(APGAKEYLO_EL1)
 }
 
 /// Code that sets a watchpoint and a breakpoint, and enables debug exceptions.
@@ -231,6 +258,12 @@ census_watched:
     msr daifset, #8
     isb
     mov x0, #0
+    br x30
+    // PACGA x0, x0, x15
+    .global census_uses_key
+census_uses_key:
+    mov x15, #1
+    .inst 0x9acf3000
     br x30
     .global census_breaks
 census_breaks:

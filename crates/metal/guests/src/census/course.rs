@@ -56,8 +56,15 @@ fn probe() {
     }
 }
 
-/// Instructions of features that are hidden are undefined; breakpoints and watchpoints hit while they are on.
+/// Instructions of features that are hidden are undefined; breakpoints and watchpoints hit while they are on. The first
+/// instruction that uses a key of pointer authentication is there where the key is.
 fn check_instructions() {
+    let used = turn(Level::El1, (cases::uses_key(), 0), Wait::None, (nothing(), 0));
+    let key = turn(Level::El1, (nothing(), 0), Wait::None, (cases::reads_key(), 0)).read();
+    match key {
+        Some(0) | None if used.first_undefined == key.is_none() => {}
+        _ => say!("guest: FAILED: PACGA, undefined: {}; its key: {key:x?}", used.first_undefined),
+    }
     for (name, code) in cases::hidden() {
         let outcome = turn(Level::El1, (code, 0), Wait::None, (nothing(), 0));
         if !outcome.first_undefined {

@@ -16,7 +16,7 @@ pub(crate) mod trace;
 use arch::zero;
 use arm64 as arch;
 
-pub(crate) use arch::this_cpu::{kick, serve_others, vacate};
+pub(crate) use arch::this_cpu::{kick, serve_others, vacate_all, vacate_here};
 pub(crate) use arch::{cpu, family, interrupts, own, power_off, spin, timer};
 /// What only the `arm64` folders of the floors above use.
 pub(crate) use arch::{pl011, shared, this_cpu};

@@ -1,5 +1,6 @@
 //! TLBs and caches on arm64.
 
+use core::iter;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_arm64::cache::Caches;
@@ -11,7 +12,7 @@ use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
 use super::platform::World;
 use crate::bare::processor::cpu::number;
-use crate::bare::processor::{shared, trace, vacate};
+use crate::bare::processor::{shared, trace, vacate_all, vacate_here};
 use crate::bare::threads::interrupts::look;
 
 /// The number of this machine's TLBs.
@@ -47,11 +48,17 @@ unsafe impl Tlb for World {
     fn complete(&self, _token: TlbToken) {}
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
-        vacate(cpu as usize, vmid);
-        // The caller may ask several other processors, one after the other, and waits for each.
-        if cpu as usize != number() {
-            look();
+        if cpu as usize == number() {
+            vacate_here(vmid);
+        } else {
+            self.vacate_all(&mut iter::once(cpu), vmid);
         }
+    }
+
+    fn vacate_all(&self, cpus: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+        vacate_all(cpus, vmid);
+        // It has waited for others.
+        look();
     }
 
     fn invalidate_all_vmids(&self) {

@@ -14,7 +14,7 @@ use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
 use super::share::Share;
-use crate::bare::processor::{cpu, cpus, frames, kick, timer, trace};
+use crate::bare::processor::{cpu, cpus, frames, kick, spin, timer, trace};
 use crate::bare::threads;
 
 /// What the core runs in here. Every value of it is the same but for the share that frames are taken of.
@@ -121,6 +121,10 @@ unsafe impl Platform for World {
 
     fn relax(&self) {
         threads::preemption_point();
+    }
+
+    fn spin(&self) {
+        spin::relax();
     }
 
     fn preemption_point(&self) {

@@ -1,12 +1,13 @@
 //! A processor's own part of the machine: its affinity, its redistributor, and what other processors want of it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_arm64::gic::Redistributor;
 use mayfly_arm64::processor::Processor;
 use mayfly_arm64::virtual_gic::Shape;
 use mayfly_arm64::{common, context, cpu, gic, switch, timer, tlb};
 use mayfly_vm::platform::tlb::Vmid;
+use mayfly_vm::platform::vacate::{Asked, ask_all};
 
 use super::shared;
 use crate::bare::processor::cpus::{self, MAX};
@@ -31,43 +32,39 @@ pub(crate) fn redistributor() -> Option<Redistributor> {
     REDISTRIBUTORS[cpu::number()].get().copied()
 }
 
-/// A VMID that a processor is to stop naming, plus 1; 0 for none. The caller of [`vacate`] sets it, the processor
-/// clears it.
-static VACATES: [AtomicU32; MAX] = [const { AtomicU32::new(0) }; MAX];
+/// What processors ask of each other ([`vacate`](mayfly_vm::platform::vacate)).
+static ASKED: [Asked; MAX] = [const { Asked::new() }; MAX];
 
-/// Makes a processor name no root under `vmid` ([`Tlb::vacate`](mayfly_vm::platform::tlb::Tlb::vacate)).
+/// Makes this processor name no root under `vmid` ([`Tlb::vacate`](mayfly_vm::platform::tlb::Tlb::vacate)).
+pub(crate) fn vacate_here(vmid: Vmid) {
+    if tlb::walks_out_of_guests() {
+        shared::get().empty.replace(vmid);
+    }
+}
+
+/// Makes each of `numbers` name none ([`Tlb::vacate_all`](mayfly_vm::platform::tlb::Tlb::vacate_all)).
 ///
-/// The other processor does so when it next looks for interrupts. That takes a bounded time, because code that spins at
-/// EL2 with interrupts masked waits for no thread; and a caller that waits here goes on serving such requests itself.
-pub(crate) fn vacate(number: usize, vmid: Vmid) {
-    if !tlb::walks_out_of_guests() || number >= cpus::count() as usize {
+/// Each processor does so when it next looks for interrupts. That takes a bounded time, because code that spins at EL2 with
+/// interrupts masked waits for no thread; and a caller that waits here goes on serving such requests itself.
+pub(crate) fn vacate_all(numbers: &mut dyn Iterator<Item = u32>, vmid: Vmid) {
+    if !tlb::walks_out_of_guests() {
         return;
     }
-    if number == cpu::number() {
-        return shared::get().empty.replace(vmid);
-    }
-    let wanted = u32::from(vmid.0) + 1;
-    let word = &VACATES[number];
-    // Release: the processor that takes it sees what was written before.
-    while word.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    let interrupt = |number| {
+        if number as usize != cpu::number() {
+            kick(number as usize);
+        }
+    };
+    let meanwhile = || {
         serve_others();
         mayfly_arm64::spin::relax();
-    }
-    kick(number);
-    while word.load(Ordering::Acquire) == wanted {
-        serve_others();
-        mayfly_arm64::spin::relax();
-    }
+    };
+    ask_all(&ASKED[..cpus::count() as usize], numbers, vmid, interrupt, meanwhile);
 }
 
 /// Does what other processors want of this one.
 pub(crate) fn serve_others() {
-    let word = &VACATES[cpu::number()];
-    let wanted = word.load(Ordering::Acquire);
-    if let Some(vmid) = wanted.checked_sub(1) {
-        shared::get().empty.replace(Vmid(vmid as u16));
-        word.store(0, Ordering::Release);
-    }
+    ASKED[cpu::number()].heed(|vmid| shared::get().empty.replace(vmid));
 }
 
 /// What a processor says of itself when it has come. The first processor takes account of it.
