@@ -2,7 +2,7 @@
 //! the VM.
 //!
 //! [`Pair::all`] says which calls are measured against which dimensions. [`measure`] takes samples of a pair in a [`Kernel`],
-//! at points over at least two decades, in random order, round by round. A quarter of the points is *held out*: the law is
+//! at points over at least two decades, in random order, round by round. One point of five is *held out*: the law is
 //! fitted to the others ([`fit`]), and it has to predict these within 25 % ([`HELD_OUT_BOUND`]). A law is one of the
 //! [`Shape`]s. That no law is found is an answer, too.
 //!
