@@ -27,7 +27,7 @@ impl Kinds {
     pub const BARRIERS: Self = Self(1 << 5);
     /// Performance counters: of a vCPU that has enabled one.
     pub const COUNTERS: Self = Self(1 << 6);
-    /// No registers: processors of the machine differ in those of [`Kinds::OF_ONE_PROCESSOR`].
+    /// No registers: processors of the machine differ in those of `Kinds::OF_ONE_PROCESSOR`.
     pub const DIFFERENT: Self = Self(1 << 7);
 
     /// Those that a processor has or has not, whatever the others are. Each vCPU has them where a processor does.

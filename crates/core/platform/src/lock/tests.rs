@@ -65,8 +65,26 @@ fn taken(lock: &'static Lock<u32>, platform: &'static Busy) {
     OTHER.set(Some(Box::new(|| drop(held))));
 }
 
-fn leaked(times: u32) -> (&'static Lock<u32>, &'static Busy) {
-    (Box::leak(Box::new(Lock::new(7))), Box::leak(Box::new(Busy::new(times))))
+/// A lock, and a platform. The guard that the other has borrows them for any time.
+struct Borrowed(*mut Lock<u32>, *mut Busy);
+
+impl Borrowed {
+    fn new(times: u32) -> Self {
+        Self(Box::into_raw(Box::new(Lock::new(7))), Box::into_raw(Box::new(Busy::new(times))))
+    }
+
+    fn get(&self) -> (&'static Lock<u32>, &'static Busy) {
+        // SAFETY: they are there until this is dropped. By then the other has dropped its guard, which each test sees to, and
+        // a test uses none of them after that.
+        unsafe { (&*self.0, &*self.1) }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // SAFETY: both are of `Box::into_raw`, and nobody borrows them any more, as said above.
+        unsafe { drop((Box::from_raw(self.0), Box::from_raw(self.1))) };
+    }
 }
 
 #[test]
@@ -74,7 +92,8 @@ fn a_thread_that_others_are_not_to_hold_up_sleeps_as_often_as_it_says_and_no_mor
     for (times, most, gets) in
         [(1, 1, true), (3, 3, true), (3, 8, true), (4, 3, false), (1, 0, false)]
     {
-        let (lock, platform) = leaked(times);
+        let both = Borrowed::new(times);
+        let (lock, platform) = both.get();
         taken(lock, platform);
         let got = lock.lock_within(most, platform).map(|guard| *guard);
         assert_eq!(got, gets.then_some(7), "{times} {most}");
@@ -90,7 +109,8 @@ fn a_thread_that_others_are_not_to_hold_up_sleeps_as_often_as_it_says_and_no_mor
 
 #[test]
 fn a_thread_that_waits_for_good_sleeps_as_often_as_others_have_the_lock() {
-    let (lock, platform) = leaked(1000);
+    let both = Borrowed::new(1000);
+    let (lock, platform) = both.get();
     taken(lock, platform);
     assert_eq!(*lock.lock(platform), 7);
     assert_eq!(platform.sleeps.load(Ordering::Relaxed), 1000);

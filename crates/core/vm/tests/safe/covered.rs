@@ -37,15 +37,15 @@ const EXCUSED: [(&str, &str); 11] = [
     (
         "a trait's, whose implementations the core calls",
         "Cache:: Frames:: Observer:: Tlb:: Layer:: Platform:: Host:: L::charge L::context L::cpus L::heavy_barrier \
-         L::identity L::interrupt L::now L::observer L::preemption_point L::reader_barrier L::relax L::wait \
-         L::wait_until L::wake Section:: Backing:: Format:: Arm:: Ept:: Npt:: SvX4:: Resident:: Handle::hold \
+         L::identity L::interrupt L::now L::observer L::preemption_point L::reader_barrier L::relax L::spin \
+         L::wait L::wait_until L::wake Section:: Backing:: Format:: Arm:: Ept:: Npt:: SvX4:: Resident:: Handle::hold \
          Handle::tell_when_out Guest::cpu Device:: Box:: Arc:: HostMemory:: \
          Kick:: F::kick GuestMemory:: Disk:: Source::",
     ),
     (
         "a part that the crates above are made of, which has no table and no frame",
         "Lock:: Attic:: Shared:: memory::try_box observe::tell no_unwind Bell:: Rcu:: RcuBox::try_new_holding \
-         RcuOption::compare_exchange",
+         RcuOption::compare_exchange Asked:: vacate::ask_all",
     ),
     (
         "waits for another thread, which these programs do not have",

@@ -35,7 +35,7 @@ pub const CLOCK_INTERRUPT: u32 = 34;
 pub const IDENTITY: u64 = 0x0902_0000;
 /// Bytes of it.
 pub const IDENTITY_BYTES: u64 = 0x1000;
-/// The interrupt that announces another [generation](generation).
+/// The interrupt that announces another [generation].
 pub const GENERATION_INTERRUPT: u32 = 35;
 /// Bytes of the memory that the number of the generation has for itself.
 pub const GENERATION_BYTES: u64 = 0x1000;
