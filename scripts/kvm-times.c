@@ -2,7 +2,7 @@
  * Times calls of KVM without anything of Mayfly: the first memslot of a VM that has devices, the deletion of a memslot beside
  * a running vCPU, the end of a VM, the end of one right after a registration, the removal of an ioeventfd right after a
  * registration, and the start of dirty logging. Three more are timed where there are so many of something: the creation of
- * a VM beside mappings, the end of a VM with vCPUs, and an ioeventfd more. scripts/crosscheck holds what it says against
+ * a VM beside mappings, and the ends of a VM with vCPUs and of one with memslots. scripts/crosscheck holds what it says against
  * `mayfly run`, `mayfly doctor` and `mayfly laws`.
  *
  *     cc -O2 -pthread -o kvm-times scripts/kvm-times.c && ./kvm-times first-memslot 100
@@ -470,25 +470,18 @@ static uint64_t vcpus_closed(void)
     return took;
 }
 
-/* To a VM that has as many as are said. */
-static uint64_t ioeventfd_added(void)
+/* Of a VM that has as many memslots as are said, all of one page of memory. */
+static uint64_t slots_closed(void)
 {
-    int *fds = calloc(many + 1, sizeof(*fds));
+    char *page = map(PAGE);
     int vm = (int)CHECK(ioctl(kvm, KVM_CREATE_VM, 0));
-    uint64_t took = 0;
-    for (uint64_t i = 0; i <= many; i++) {
-        fds[i] = (int)CHECK(eventfd(0, EFD_CLOEXEC));
-        struct kvm_ioeventfd event = {.addr = EVENTS + 8 * i, .len = 4, .fd = fds[i]};
-        if (i == many)
-            settle();
-        uint64_t begin = now();
-        CHECK(ioctl(vm, KVM_IOEVENTFD, &event));
-        took = now() - begin;
-    }
+    for (uint64_t slot = 0; slot < many; slot++)
+        set_slot(vm, (unsigned)slot, slot * 2 * PAGE, PAGE, page);
+    settle();
+    uint64_t begin = now();
     close(vm);
-    for (uint64_t i = 0; i <= many; i++)
-        close(fds[i]);
-    free(fds);
+    uint64_t took = now() - begin;
+    munmap(page, PAGE);
     return took;
 }
 
@@ -512,7 +505,7 @@ int main(int count, char **arguments)
                  {"dirty-log-start", dirty_log_start},
                  {"create-vm/mappings", vm_created},
                  {"close-vm/vcpus", vcpus_closed},
-                 {"add-ioeventfd/ioeventfds", ioeventfd_added}};
+                 {"close-vm/slots", slots_closed}};
     long rounds = count >= 3 ? strtol(arguments[2], NULL, 10) : 0;
     many = count >= 4 ? strtoul(arguments[3], NULL, 10) : 1;
     for (unsigned i = 0; rounds > 0 && rounds <= 100000 && i < sizeof(timed) / sizeof(*timed); i++) {
