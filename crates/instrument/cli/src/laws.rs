@@ -1,12 +1,11 @@
 //! `mayfly laws`.
 
-use std::io::stderr;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mayfly_kvm::{Kvm, hz};
-use mayfly_lab::{Bar, Lines, Progress, Silent};
+use mayfly_kvm::Kvm;
+use mayfly_lab::{Bar, Progress};
 use mayfly_laws::{
     Call, Dimension, Document, Entry, FEWEST_ROUNDS, Failed, Kernel, KvmKernel, Options, Pair,
     SCHEMA, Series, Text, measure, points,
@@ -16,6 +15,7 @@ use mayfly_record::{Sink, nanoseconds};
 use crate::built::host;
 use crate::failure::Failure;
 use crate::output::Stream;
+use crate::run::progress;
 
 /// Say how the calls of this host's KVM grow: with mappings, VMs, vCPUs, memslots, pages, devices, and age
 ///
@@ -94,18 +94,14 @@ pub(crate) fn laws(options: &Laws) -> Result<(), Failure> {
     let host = host();
     let mut document = Document {
         schema: SCHEMA.to_owned(),
-        tick_ns: host.hz.or_else(hz).map(|hz| 1_000_000_000 / u64::from(hz.max(1))),
+        tick_ns: host.hz.map(|hz| 1_000_000_000 / u64::from(hz.max(1))),
         host,
         rounds: options.rounds,
         seed: options.seed,
         settled_ns: nanoseconds(KvmKernel::SETTLED),
         laws: Vec::new(),
     };
-    let mut progress: Box<dyn Progress> = match options.quiet {
-        true => Box::new(Silent),
-        false if Bar::can_draw() => Box::new(Bar::new()),
-        false => Box::new(Lines(stderr())),
-    };
+    let mut progress = progress(options.quiet, &Bar::new());
     let stream = if json.as_ref().is_some_and(Sink::is_stdout) { Stream::Err } else { Stream::Out };
     // Each law is told when it is known: a user who has seen enough ends the command.
     let tell = |text: String| if options.quiet { Ok(()) } else { stream.write(&text) };

@@ -99,7 +99,8 @@ fn names_something(plan: &Plan<'_>, threshold: &Threshold) -> Result<(), Failure
     if may { Ok(()) } else { Err(Failure::usage(threshold.names_nothing().to_string())) }
 }
 
-fn progress(quiet: bool, bar: &Bar) -> Box<dyn Progress> {
+/// A bar where one can be drawn, else lines; nothing for `quiet`.
+pub(crate) fn progress(quiet: bool, bar: &Bar) -> Box<dyn Progress> {
     match quiet {
         true => Box::new(Silent),
         false if Bar::can_draw() => Box::new(bar.clone()),

@@ -23,17 +23,9 @@ pub(crate) fn turns(rounds: u32, count: usize, seed: u64) -> impl Iterator<Item 
     let mut chance = Chance::new(seed);
     (0..rounds).flat_map(move |_| {
         let mut round: Vec<usize> = (0..count).collect();
-        shuffle(&mut round, &mut chance);
+        chance.shuffle(&mut round);
         round
     })
-}
-
-/// Puts `items` into an order, each as likely as any other (Fisher and Yates, 1938; Durstenfeld, 1964).
-pub(crate) fn shuffle<T>(items: &mut [T], chance: &mut Chance) {
-    for last in (1..items.len()).rev() {
-        let other = chance.below(last as u128 + 1);
-        items.swap(last, usize::try_from(other).unwrap_or(last));
-    }
 }
 
 /// Sleeps, and leaves the processor awake.

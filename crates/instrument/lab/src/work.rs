@@ -16,8 +16,9 @@ mod threads;
 mod used;
 
 pub(crate) use counted::{Interrupts, kvm};
+pub(crate) use mayfly_record::here::cpu as cpu_here;
 pub(crate) use meter::Meter;
 pub(crate) use role::{METRICS, TOTAL, ThreadRole};
 pub(crate) use spent::{Spent, report};
 pub(crate) use threads::Threads;
-pub(crate) use used::{Used, cpu as cpu_of, cpu_here};
+pub(crate) use used::{Used, cpu as cpu_of};

@@ -9,19 +9,19 @@
 //! somebody would mind ([`GROWTH`]), and they still do in 97.5 % of what comes when rounds are drawn again, with
 //! replacement.
 
-use mayfly_record::Chance;
+use mayfly_record::{Chance, middle};
 
 use crate::law::{HELD_OUT_BOUND, Law};
 use crate::pair::Dimension;
 use crate::series::{Kind, Series, median};
-use crate::shape::Shape;
+use crate::shape::{AGE, Shape};
 
 /// What is better by less than this is as good.
 const AS_GOOD: f64 = 2.0;
 /// By how much the criterion has to be for growth.
 const MARGIN: f64 = 10.0;
 /// Times that differ by less than this factor are one time.
-pub(crate) const GROWTH: f64 = 1.25;
+const GROWTH: f64 = 1.25;
 /// The same of the times that come when rounds are drawn again.
 const GROWTH_DRAWN: f64 = 1.2;
 /// Errors below this are as good as none: no clock and no median are better.
@@ -121,8 +121,8 @@ fn wait(points: &[Fitted]) -> Option<Shape> {
     const PLACES: u32 = 400;
     let (from, to) = (points.first()?.0, points.last()?.0);
     let of = |place: u32| {
-        let end = 1000.0 * from * (to / from).powf(f64::from(place) / f64::from(PLACES));
-        let late: Vec<Fitted> = points.iter().copied().filter(|(n, _)| 1000.0 * n >= end).collect();
+        let end = AGE * from * (to / from).powf(f64::from(place) / f64::from(PLACES));
+        let late: Vec<Fitted> = points.iter().copied().filter(|(n, _)| AGE * n >= end).collect();
         (late.len() >= 2).then(|| Shape::Wait { base: constant(&late), end })
     };
     least(points, (0..=PLACES).filter_map(of))
@@ -169,8 +169,7 @@ fn growth(shape: Shape, points: &[Fitted]) -> f64 {
 /// The middle 95 % of what is drawn.
 fn interval(mut drawn: Vec<f64>) -> Option<[f64; 2]> {
     drawn.sort_by(f64::total_cmp);
-    let at = |thousandths: usize| drawn.get(drawn.len() * thousandths / 1000).copied();
-    Some([at(25)?, at(974)?])
+    middle(&drawn)
 }
 
 /// The points that are fitted to, where each round counts as often as `drawn` says.

@@ -12,14 +12,12 @@ mod mappings;
 mod room;
 mod stage;
 
-use std::fs;
 use std::ops::RangeInclusive;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mayfly_kvm::{Exit, IrqFd, Kvm, MemoryFlags, Vm};
-use mayfly_record::nanoseconds;
-use rustix::time::{ClockId, clock_gettime};
+use mayfly_record::{here, nanoseconds};
 
 use crate::kernel::{Failed, Kernel, Taken};
 use crate::pair::{Call, Dimension, Pair};
@@ -61,28 +59,14 @@ impl KvmKernel {
     }
 }
 
-/// The time in which this thread has run.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
-}
-
-/// For how long this thread could have run while others had the processors, in nanoseconds: the second number of `schedstat`.
-/// 0, where the kernel does not count it.
-fn queued() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
 /// Makes a call. What it gives is dropped after it was timed.
 fn timed<T>(call: impl FnOnce() -> Result<T, mayfly_kvm::Error>) -> Result<(T, Taken), Failed> {
-    let queued = queued();
-    let (cpu, wall) = (cpu_time(), Instant::now());
+    let queued = here::queued();
+    let (cpu, wall) = (here::cpu(), Instant::now());
     let made = call();
-    let (wall, cpu) = (wall.elapsed(), cpu_time().saturating_sub(cpu));
-    let queued = self::queued().saturating_sub(queued);
-    let wall = nanoseconds(wall);
-    Ok((made?, Taken { wall, cpu: nanoseconds(cpu), queued }))
+    let (wall, cpu) = (nanoseconds(wall.elapsed()), here::cpu().saturating_sub(cpu));
+    let queued = here::queued().saturating_sub(queued);
+    Ok((made?, Taken { wall, cpu, queued }))
 }
 
 impl Kernel for KvmKernel {
@@ -136,7 +120,7 @@ impl KvmKernel {
             }
             Call::CreateVcpu => {
                 let vm = stage.vm()?;
-                timed(|| vm.create_vcpu(stage.vcpus()))?.1
+                timed(|| vm.create_vcpu(stage.next_vcpu()))?.1
             }
             Call::AddSlot => {
                 let memory = stage.extra_memory()?;

@@ -53,9 +53,7 @@ pub fn measure(
     let mut chance = Chance::new(options.seed);
     for _ in 0..options.rounds {
         let mut order: Vec<usize> = (0..series.points.len()).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, chance.below(last as u128 + 1) as usize);
-        }
+        chance.shuffle(&mut order);
         for index in order {
             let point = &mut series.points[index];
             let taken = kernel

@@ -102,11 +102,6 @@ impl Call {
             Self::Exit => "KVM_RUN",
         }
     }
-
-    /// The call of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|call| call.name() == name)
-    }
 }
 
 impl Dimension {
@@ -162,11 +157,6 @@ impl Dimension {
             Self::Irqfds => "irqfds of the VM",
             Self::Age => "microseconds since a device was registered",
         }
-    }
-
-    /// The dimension of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dimension| dimension.name() == name)
     }
 
     /// The calls that are measured against it.

@@ -77,7 +77,7 @@ pub(crate) fn whole(number: f64) -> u64 {
 }
 
 /// Nanoseconds of a microsecond, in which an age is counted.
-const AGE: f64 = 1000.0;
+pub(crate) const AGE: f64 = 1000.0;
 
 impl Shape {
     /// The wait for a moment that is so long after a registration. It is a form of calls against an age alone.

@@ -74,13 +74,30 @@ impl<'a> Text<'a> {
 
     /// What is told of a pair.
     pub fn of(&self, entry: &Entry) -> String {
-        struct One<'a>(&'a Text<'a>, &'a Entry);
-        impl fmt::Display for One<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.entry(f, self.1)
-            }
+        let pair = entry.pair;
+        let title = format!("{} ({}), {}", pair.name(), pair.call.of_kvm(), pair.dimension.about());
+        let mut told = format!("\n{}\n", self.filled("", &title));
+        let mut add = |text: &str| told.extend([self.filled("  ", text).as_str(), "\n"]);
+        if let Some(why) = &entry.skipped {
+            add(&format!("Not measured: {why}."));
         }
-        One(self, entry).to_string()
+        let Some(law) = &entry.law else { return told };
+        add(&said(entry, law));
+        if let Some(ticks) = self.document.tick_ns.and_then(|tick| entry.sleeps(tick)) {
+            let work = entry.work.as_ref().map_or_else(String::new, |work| work_said(entry, work));
+            add(&format!(
+                "The calling thread sleeps in it: at one point, the median is {ticks:.1} ticks.{work}"
+            ));
+        }
+        if self.full {
+            told.extend(entry.series.points.iter().map(|point| {
+                let n = things(point.n as f64, pair.dimension);
+                let held = if point.held_out { "  held out" } else { "" };
+                let [time, slept] = [point.time(), point.slept()].map(units::duration);
+                format!("    {n:>20}  {time:>8}, of which it sleeps {slept:>8}{held}\n")
+            }));
+        }
+        told
     }
 
     /// What stands behind all of them.
@@ -103,51 +120,18 @@ impl<'a> Text<'a> {
             .word_splitter(WordSplitter::NoHyphenation);
         fill(text, options)
     }
-
-    fn entry(&self, f: &mut fmt::Formatter<'_>, entry: &Entry) -> fmt::Result {
-        let pair = entry.pair;
-        let title = format!("{} ({}), {}", pair.name(), pair.call.of_kvm(), pair.dimension.about());
-        writeln!(f, "\n{}", self.filled("", &title))?;
-        if let Some(why) = &entry.skipped {
-            return writeln!(f, "{}", self.filled("  ", &format!("Not measured: {why}.")));
-        }
-        let Some(law) = &entry.law else { return Ok(()) };
-        writeln!(f, "{}", self.filled("  ", &said(entry, law)))?;
-        if let Some(ticks) = self.document.tick_ns.and_then(|tick| entry.sleeps(tick)) {
-            let work = entry.work.as_ref().map_or_else(String::new, |work| work_said(entry, work));
-            let sleeps = format!(
-                "The calling thread sleeps in it: at one point, the median is {ticks:.1} ticks.{work}"
-            );
-            writeln!(f, "{}", self.filled("  ", &sleeps))?;
-        }
-        if self.full {
-            for point in &entry.series.points {
-                let n = things(point.n as f64, pair.dimension);
-                let held = if point.held_out { "  held out" } else { "" };
-                let (time, slept) = (units::duration(point.time()), units::duration(point.slept()));
-                writeln!(f, "    {n:>20}  {time:>8}, of which it sleeps {slept:>8}{held}")?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The law in words, and how sure it is.
 fn said(entry: &Entry, law: &Law) -> String {
     let dimension = entry.pair.dimension;
-    let Some((from, to)) = entry.series.range() else { return String::new() };
-    let (first, last) = (entry.series.points.first(), entry.series.points.last());
-    let ends = first.zip(last).map_or_else(String::new, |(first, last)| {
-        let told = |n: u64, taken: u64| {
-            let (time, n) = (units::duration(taken), things(n as f64, dimension));
-            if dimension == Dimension::Age {
-                format!("{time} after {n}")
-            } else {
-                format!("{time} with {n}")
-            }
-        };
-        format!("It takes {}, and {}.", told(from, first.time()), told(to, last.time()))
-    });
+    let [first, .., last] = entry.series.points.as_slice() else { return String::new() };
+    let told = |point: &Point| {
+        let (time, n) = (units::duration(point.time()), things(point.n as f64, dimension));
+        let with = if dimension == Dimension::Age { "after" } else { "with" };
+        format!("{time} {with} {n}")
+    };
+    let ends = format!("It takes {}, and {}.", told(first), told(last));
     if !law.holds {
         let off = units::percent(law.held_out);
         let unsure = law.unsure.map_or_else(String::new, |unsure| {
@@ -178,7 +162,7 @@ fn said(entry: &Entry, law: &Law) -> String {
         format!(" The longest call takes {low} to {high} as long as the shortest (at 95 %).")
     });
     let millisecond = match law.millisecond {
-        Some(n) if n == from => {
+        Some(n) if n == first.n => {
             " It takes a millisecond or more from the first point on.".to_owned()
         }
         Some(n) => format!(" It takes a millisecond from {} on.", things(n as f64, dimension)),
@@ -259,7 +243,7 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = &self.document.laws;
         f.write_str(&self.head(all.len()))?;
-        all.iter().try_for_each(|entry| self.entry(f, entry))?;
+        all.iter().try_for_each(|entry| f.write_str(&self.of(entry)))?;
         f.write_str(&self.end())
     }
 }

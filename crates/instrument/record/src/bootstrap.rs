@@ -37,7 +37,12 @@ pub(crate) fn interval(rounds: &[&[u64]]) -> Option<[u64; 2]> {
         })
         .collect();
     medians.sort_unstable();
-    let at = |share: usize| medians.get(medians.len() * share / 1000).copied();
+    middle(&medians)
+}
+
+/// Where the middle 95 % of what was drawn lie, which is sorted; `None` where nothing was.
+pub fn middle<T: Copy>(sorted: &[T]) -> Option<[T; 2]> {
+    let at = |share: usize| sorted.get(sorted.len() * share / 1000).copied();
     Some([at(25)?, at(974)?])
 }
 

@@ -17,6 +17,14 @@ impl Chance {
         u64::try_from((u128::from(self.next()) * bound) >> 64).unwrap_or(u64::MAX)
     }
 
+    /// Puts `items` into an order, each as likely as any other (Fisher and Yates, 1938; Durstenfeld, 1964).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(last as u128 + 1);
+            items.swap(last, usize::try_from(other).unwrap_or(last));
+        }
+    }
+
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;

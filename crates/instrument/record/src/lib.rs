@@ -12,6 +12,7 @@ mod controls;
 mod description;
 mod document;
 mod goal;
+pub mod here;
 mod histogram;
 mod host;
 mod limits;
@@ -25,6 +26,7 @@ mod unit;
 pub mod units;
 
 pub use backend::Backend;
+pub use bootstrap::middle;
 pub use chance::Chance;
 pub use conditions::{Begun, Conditions};
 pub use description::{Description, MetricDescription, Passes, Widest};

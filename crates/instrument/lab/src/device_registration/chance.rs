@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::turns::{pause, shuffle};
+use crate::turns::pause;
 
 /// A source of chance that repeats from its seed.
 pub(super) struct Chance(mayfly_record::Chance);
@@ -19,7 +19,7 @@ impl Chance {
 
     /// Puts `items` into an order, each as likely as any other.
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
-        shuffle(items, &mut self.0);
+        self.0.shuffle(items);
     }
 
     fn time_below(&mut self, longest: Duration) -> Duration {

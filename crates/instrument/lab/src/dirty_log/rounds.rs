@@ -19,7 +19,6 @@ use crate::params::Size;
 use crate::parking::until_parked;
 use crate::patience::{all_run, ended};
 use crate::start::{Start, Starts};
-use crate::turns::shuffle;
 use crate::work::{Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// Harvests while all vCPUs write; one more when they have stopped.
@@ -54,7 +53,7 @@ impl Shape {
                 first + chance.below(u128::from(next - first))
             })
             .collect();
-        shuffle(&mut all, &mut chance);
+        chance.shuffle(&mut all);
         all
     }
 }

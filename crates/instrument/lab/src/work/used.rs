@@ -3,8 +3,8 @@
 use std::fs;
 use std::ops::{AddAssign, Sub};
 
+use mayfly_record::here::cpu as cpu_here;
 use rustix::thread::Pid;
-use rustix::time::{ClockId, clock_gettime};
 
 /// What a thread has had of the processors so far, or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,12 +61,6 @@ impl Sub for Switches {
             involuntary: self.involuntary.saturating_sub(before.involuntary),
         }
     }
-}
-
-/// What the calling thread has had of the processor, in nanoseconds.
-pub(crate) fn cpu_here() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// What a thread of this process has had of the processors, in nanoseconds; nothing where it has ended.

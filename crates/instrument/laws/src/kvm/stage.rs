@@ -31,8 +31,7 @@ const DOORBELL: u64 = 0xdf00_0000;
 
 /// All that is there when a call is made.
 pub(super) struct Stage {
-    /// The number of what grows, if it is this.
-    vcpus: u32,
+    /// Pages of the extra slot.
     extra_pages: u64,
     vm: Option<Vm>,
     created: Vec<Vcpu>,
@@ -40,8 +39,6 @@ pub(super) struct Stage {
     irqfds: Vec<IrqFd>,
     last: Option<IoEvent>,
     extra: Option<GuestMemory>,
-    /// Its guest can run.
-    runs: bool,
     _vms: Vec<Vm>,
     _mappings: Mappings,
 }
@@ -56,12 +53,10 @@ impl Stage {
     pub(super) fn make(kvm: &Kvm, pair: Pair, n: u64) -> Result<Self, Failed> {
         let of =
             |dimension: Dimension, other: u64| if pair.dimension == dimension { n } else { other };
-        let runs = pair.call == Call::Exit;
         let mappings = Mappings::new(of(Dimension::Mappings, 0))
             .map_err(|errno| Failed(format!("mmap: {errno}")))?;
         let vms = (0..of(Dimension::Vms, 0)).map(|_| Vm::create(kvm)).collect::<Result<_, _>>()?;
         let mut stage = Self {
-            vcpus: of(Dimension::Vcpus, u64::from(runs)) as u32,
             extra_pages: of(Dimension::SlotPages, 1),
             vm: None,
             created: Vec::new(),
@@ -69,7 +64,6 @@ impl Stage {
             irqfds: Vec::new(),
             last: None,
             extra: None,
-            runs,
             _vms: vms,
             _mappings: mappings,
         };
@@ -92,7 +86,9 @@ impl Stage {
             vm.create_irqchip()?;
         }
         self.make_slots(&vm, pair, of(Dimension::Slots, 0))?;
-        self.created = (0..self.vcpus).map(|id| vm.create_vcpu(id)).collect::<Result<_, _>>()?;
+        let runs = pair.call == Call::Exit;
+        let vcpus = of(Dimension::Vcpus, u64::from(runs)) as u32;
+        self.created = (0..vcpus).map(|id| vm.create_vcpu(id)).collect::<Result<_, _>>()?;
         if has_irqfds {
             vm.finish_irqchip()?;
         }
@@ -109,7 +105,7 @@ impl Stage {
             vm.register_irqfd(&irqfd)?;
             self.irqfds.push(irqfd);
         }
-        if let Some(vcpu) = self.created.first_mut().filter(|_| self.runs) {
+        if let Some(vcpu) = self.created.first_mut().filter(|_| runs) {
             let touch = Payload::FREE..Payload::FREE + PAGE;
             vcpu.load(&Payload { touch, doorbell: Some(DOORBELL), port: PORT })?;
         }
@@ -118,7 +114,7 @@ impl Stage {
     }
 
     fn make_slots(&mut self, vm: &Vm, pair: Pair, many: u64) -> Result<(), Failed> {
-        if self.runs {
+        if pair.call == Call::Exit {
             let memory = GuestMemory::map(GUEST)?;
             Payload::install(&memory)?;
             vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
@@ -161,9 +157,9 @@ impl Stage {
         Ok((vm, std::mem::take(&mut self.created)))
     }
 
-    /// How many vCPUs the VM has.
-    pub(super) fn vcpus(&self) -> u32 {
-        self.vcpus
+    /// The number of a vCPU that the VM does not have.
+    pub(super) fn next_vcpu(&self) -> u32 {
+        self.created.len() as u32
     }
 
     /// The vCPU whose guest runs.

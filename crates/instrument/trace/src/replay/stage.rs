@@ -4,7 +4,6 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::num::NonZero;
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use kvm_bindings::{KVM_IRQ_ROUTING_MSI, KvmIrqRouting, kvm_irq_routing_entry};
 use mayfly_kvm::kvm_ioctls::{self, IoEventAddress};
 use mayfly_kvm::{Error, GuestMemory, IoEvent, IrqFd, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_record::here::queued;
 
 use super::memory::Memory;
 use super::script::{Act, Change, IoEvent as Event, Part, Step};
@@ -104,12 +104,6 @@ impl Clock {
         let took = self.begun.elapsed();
         took.saturating_sub(Duration::from_nanos(queued().saturating_sub(self.queued)))
     }
-}
-
-/// Nanoseconds that this thread could have run, and waited for a processor; 0 on a kernel that does not count them.
-fn queued() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// A VM while it is played.
