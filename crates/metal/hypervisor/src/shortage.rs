@@ -14,7 +14,7 @@ pub struct Asker {
     pub share: ShareId,
     /// That share was the furthest above its guarantee: its VM is being ended.
     pub was_chosen: bool,
-    /// Its VM ends for another reason.
+    /// Its VM ends for good, for another reason.
     pub is_ending: bool,
 }
 

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::command::{Command, HELP};
+use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::plan::{self, Plan};
 use mayfly_hypervisor::tree::Board;
 
@@ -23,7 +24,7 @@ use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
-use crate::bare::vm::{End, Machine, Template};
+use crate::bare::vm::{Machine, Template};
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
 

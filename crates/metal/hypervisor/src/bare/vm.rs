@@ -15,6 +15,6 @@ pub(crate) use arm64 as arch;
 pub(crate) use format::{Kinds, TableFormat, WithFormat};
 pub(crate) use host::Host;
 pub(crate) use machine::Machine;
-pub(crate) use run::{End, Run};
+pub(crate) use run::Run;
 pub(crate) use template::Template;
 pub(crate) use vcpu::{put, wait};

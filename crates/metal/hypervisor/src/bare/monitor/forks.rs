@@ -5,12 +5,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use mayfly_hypervisor::command::Forks;
+use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::plan;
 
 use super::{Monitor, make};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
-use crate::bare::vm::{End, Machine};
+use crate::bare::vm::Machine;
 
 impl Monitor {
     /// Does a command about forks.

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -10,7 +11,7 @@ use super::ends;
 use crate::bare::measure;
 use crate::bare::threads::console::say;
 use crate::bare::vm::arch::with_format;
-use crate::bare::vm::{End, Host, Machine, TableFormat, WithFormat};
+use crate::bare::vm::{Host, Machine, TableFormat, WithFormat};
 
 /// A [`Host`] of any format.
 pub(super) trait AnyHost: Send + Sync {

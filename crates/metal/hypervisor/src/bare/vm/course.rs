@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use mayfly_hypervisor::ending::End;
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::Platform;
@@ -17,7 +18,7 @@ use super::arch::{NotResumed, Start, Stopped, Vcpus, generation, load};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
-use super::run::{End, Run};
+use super::run::Run;
 use super::{freeze, vcpu};
 use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
 use crate::bare::threads::console::say;

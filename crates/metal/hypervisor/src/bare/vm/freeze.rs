@@ -9,9 +9,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use mayfly_hypervisor::ending::End;
+
 use super::arch::{NotKept, Stopped, Vcpus, save};
 use super::machine::Machine;
-use super::run::{End, Run};
+use super::run::Run;
 use super::template::Template;
 use crate::bare::threads;
 use crate::bare::world::memory::GuestMemory;

@@ -4,12 +4,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
+use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::overlay;
 use mayfly_hypervisor::plan::Plan;
 
 use super::counts::Counts;
-use super::run::{End, Run};
+use super::run::Run;
 use super::template::Template;
 use crate::bare::devices::disk::Medium;
 use crate::bare::devices::frames::Frames;

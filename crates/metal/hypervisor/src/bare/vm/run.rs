@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hypervisor::ending::{End, Ending};
 use mayfly_hypervisor::identity::Identity;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::Platform;
@@ -22,32 +23,6 @@ use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::share::Ends;
 use crate::bare::world::{World, Worlds};
-
-/// How a run ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum End {
-    /// The guest has powered the machine off.
-    Off = 1,
-    /// The guest restarts the machine.
-    Reset,
-    /// The user has ended it.
-    Killed,
-    /// Memory has ended, and it was the furthest above its guarantee.
-    OutOfMemory,
-    /// It could not begin.
-    Failed,
-    /// The user has frozen it: others begin as it is.
-    Frozen,
-}
-
-impl End {
-    fn of(number: u32) -> Option<Self> {
-        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed, Self::Frozen]
-            .into_iter()
-            .find(|end| *end as u32 == number)
-    }
-}
 
 /// A vCPU that is off, or is to begin.
 pub(crate) struct Power {
@@ -81,26 +56,10 @@ pub(crate) struct Run {
     pub(crate) identity: Identity,
     /// What its vCPUs leave of themselves when it is frozen, by number.
     pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
-    /// How it ends, once it does: an [`End`].
-    ending: AtomicU32,
+    ending: Ending,
     /// How many threads it has: those of its vCPUs, the one of its devices, and one that tells the others that it is to be
     /// frozen.
     pub(crate) alive: AtomicU32,
-}
-
-impl core::fmt::Display for End {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Off => "has powered off",
-            Self::Reset => "restarts",
-            Self::Killed => "was ended",
-            Self::OutOfMemory => {
-                "was ended: it was the furthest above its guarantee when memory ended"
-            }
-            Self::Failed => "was ended: it cannot continue",
-            Self::Frozen => "is frozen",
-        })
-    }
 }
 
 impl Ends for Run {
@@ -109,7 +68,7 @@ impl Ends for Run {
     }
 
     fn is_ending(&self) -> bool {
-        self.ending().is_some()
+        self.ends_for_good()
     }
 }
 
@@ -182,7 +141,7 @@ impl Run {
             memory: plan.memory,
             identity: Identity::default(),
             stopped: SpinLock::new(stopped),
-            ending: AtomicU32::new(0),
+            ending: Ending::default(),
             alive: AtomicU32::new(0),
         })
     }
@@ -203,19 +162,10 @@ impl Run {
         }
     }
 
-    /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
-    /// run would come, which the user does not want. [`End::Frozen`] gives way to all others: a guest that turns itself
-    /// off meanwhile is off. Returns whether it is to be [told](Run::tell).
+    /// From now on it ends, unless it did before in a way that [does not give way](Ending::mark). Returns whether it is to
+    /// be [told](Run::tell).
     pub(crate) fn mark(&self, end: End) -> bool {
-        let gives_way = |now| {
-            now == 0
-                || now == End::Frozen as u32 && end != End::Frozen
-                || now == End::Reset as u32 && end == End::Killed
-        };
-        let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
-            gives_way(now).then_some(end as u32)
-        });
-        set.is_ok()
+        self.ending.mark(end)
     }
 
     /// From now on it ends so that it is frozen, unless it ends already. Returns whether it is to be [told](Run::tell), by a
@@ -235,8 +185,7 @@ impl Run {
         for power in &self.power {
             let _ = power.word.compare_exchange(ENDS, OFF, Ordering::AcqRel, Ordering::Relaxed);
         }
-        let frozen = End::Frozen as u32;
-        self.ending.compare_exchange(frozen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.ending.take_back()
     }
 
     /// Has all vCPUs, and the thread of the devices, see that it ends.
@@ -262,7 +211,12 @@ impl Run {
 
     /// How it ends, once it does.
     pub(crate) fn ending(&self) -> Option<End> {
-        End::of(self.ending.load(Ordering::Acquire))
+        self.ending.now()
+    }
+
+    /// Whether it [ends for good](Ending::is_final).
+    pub(crate) fn ends_for_good(&self) -> bool {
+        self.ending.is_final()
     }
 
     /// A thread of it has ended.

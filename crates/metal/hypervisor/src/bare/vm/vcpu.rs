@@ -4,12 +4,13 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use mayfly_hypervisor::ending::End;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
 use super::arch::{Processor, Seat, Stop, Stopped, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
-use super::run::{End, OFF, Run};
+use super::run::{OFF, Run};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
@@ -136,13 +137,12 @@ fn serve<F: TableFormat>(
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
                 if !run.memory_world.wait_for_frame() {
                     run.end(End::OutOfMemory);
-                    // The access is made again, by a vCPU that goes on as this one.
-                    return run.ending() == Some(End::Frozen);
+                    return false;
                 }
             }
             // Tables that are out of use are still to be freed: then there is room for those that are in use.
             Exit::Failed(_, Error::Stage2(stage2::Error::TableLimit { .. }))
-                if run.ending().is_none() =>
+                if !run.ends_for_good() =>
             {
                 pause();
             }

@@ -25,7 +25,7 @@ pub(crate) trait Ends: Send + Sync {
     /// Ends it. Returns at once.
     fn end(&self);
 
-    /// Whether it ends, for whatever reason.
+    /// Whether it ends for good, for whatever reason. What is to be frozen does not: it waits for a frame as before.
     fn is_ending(&self) -> bool;
 }
 
