@@ -69,9 +69,11 @@ extern crate std;
 mod error;
 mod layout;
 mod read;
+mod section;
 mod write;
 
 pub use error::{Error, NoRoom};
 pub use layout::{Id, Kind, MAX_BYTES, VERSION};
-pub use read::{SectionReader, Sections, State};
+pub use read::{Sections, State};
+pub use section::SectionReader;
 pub use write::{SectionWriter, Writer};
