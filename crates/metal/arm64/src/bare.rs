@@ -38,6 +38,7 @@ pub(crate) use write_register_alone;
 
 pub mod cache;
 pub mod common;
+pub mod confinement;
 pub mod context;
 mod counting;
 pub mod cpu;

@@ -4,51 +4,22 @@
 //! answered here, and the guest continues at once. Before each entry the requests are looked at, as the core asks.
 
 use core::arch::asm;
-use core::marker::PhantomData;
 
 use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_vm::platform::address::PAGE_SHIFT;
-use mayfly_vm::stage2::{Arm, ArmFwb, Format};
+use mayfly_vm::stage2::{ArmFwb, Format};
 use mayfly_vm::{Event, Guest, Requests, Translation};
 
+use super::confinement::Confinement;
 use super::context::Resident;
 use super::lookup::translate;
 use super::machine::{Machine, Next, Reason, WAITS};
 use super::switch::{Registers, Way};
-use super::tlb::EmptyRoot;
 use super::{common, cpu, switch, tlb};
 use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
 use crate::vcpu::{AtRest, Owed};
-
-/// What all guests of a machine share, whose tables are of format `F`.
-#[derive(Clone, Copy, Debug)]
-pub struct Confinement<F> {
-    /// What `VTTBR_EL2` names outside of guests.
-    empty: EmptyRoot,
-    /// `HCR_EL2.FWB`, as the format has it.
-    hcr: u64,
-    /// `ID_AA64MMFR0_EL1.PARange` that guests see.
-    pub(super) pa_range: u64,
-    /// Whose roots are loaded.
-    tlbs: usize,
-    walked: PhantomData<F>,
-}
-
-impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
-    /// With `empty` for what `VTTBR_EL2` names outside of guests, and `pa_range` for `ID_AA64MMFR0_EL1.PARange`. The
-    /// vCPUs are those of VMs on an [`Mmu`](mayfly_vm::platform::Mmu) whose TLBs are `tlbs`.
-    ///
-    /// # Safety
-    ///
-    /// The format is that of which [`cpu::prepare`] was told `VTCR_EL2` on every processor that a guest runs on. An
-    /// `Mmu` whose [TLBs](mayfly_vm::platform::tlb::Tlb::tlbs) are `tlbs` is one of this machine.
-    pub unsafe fn new(empty: EmptyRoot, pa_range: u64, tlbs: usize) -> Self {
-        let hcr = Arm::<IPA_BITS, FWB>::HCR;
-        Self { empty, hcr, pa_range, tlbs, walked: PhantomData }
-    }
-}
 
 const HCR_VSE: u64 = 1 << 8;
 const HCR_TVM: u64 = 1 << 26;

@@ -12,7 +12,7 @@ pub(crate) use board::{Processor, Stop, answer, processor, stop};
 pub(crate) use chipset::Chipset;
 pub(crate) use format::{IPA_BITS, vmid_bits, with_format};
 pub(crate) use load::load;
-pub(crate) use mayfly_arm64::guest::Confinement;
+pub(crate) use mayfly_arm64::confinement::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
 pub(crate) use seat::Seat;

@@ -1,7 +1,7 @@
 //! Arm's stage 2, with forced write-back where the processors have it.
 
+use mayfly_arm64::confinement::Confinement;
 use mayfly_arm64::cpu;
-use mayfly_arm64::guest::Confinement;
 use mayfly_vm::stage2::Arm;
 
 use crate::bare::processor::shared;
