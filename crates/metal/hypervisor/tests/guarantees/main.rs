@@ -9,6 +9,7 @@ use std::ops::Range;
 use heap::Heap;
 use mayfly_hypervisor::account::{Account, Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
+use mayfly_hypervisor::ending::{End, Ending};
 use mayfly_hypervisor::frames::FrameInfo;
 use mayfly_hypervisor::shortage::{Asker, Next};
 use mayfly_hypervisor::spans::{Span, Spans};
@@ -561,6 +562,28 @@ fn no_vm_is_ended_for_one_that_is_ending() {
         machine.leave(lesser);
         // What it had is coming back.
         assert_eq!(asker(third).next(&mut machine), Next::Wait(Some(lesser)));
+    });
+}
+
+#[test]
+fn a_vm_that_is_to_be_frozen_waits_for_its_frames_and_one_that_ends_does_not() {
+    with_machine(100, |mut machine| {
+        let shares = [(); 2].map(|()| machine.admit(0).unwrap());
+        assert!(shares.iter().all(|&share| machine.activate(share)));
+        let [greedy, lesser] = shares;
+        assert!((0..60 * CHUNK).all(|_| machine.allocate(greedy, 0).is_some()));
+        let given: Vec<u64> =
+            (0..40 * CHUNK).map(|_| machine.allocate(lesser, 0).unwrap()).collect();
+        let ending = Ending::default();
+        let asker = || Asker { share: lesser, was_chosen: false, is_ending: ending.is_final() };
+        assert!(ending.mark(End::Frozen));
+        // Its device has half a request done, which its forks go on with.
+        assert_eq!(asker().next(&mut machine), Next::Wait(Some(greedy)));
+        assert!(machine.free(given[0], 0));
+        assert_eq!(asker().next(&mut machine), Next::Again);
+        assert!(machine.allocate(lesser, 0).is_some());
+        assert!(ending.mark(End::Killed));
+        assert_eq!(asker().next(&mut machine), Next::Over);
     });
 }
 
