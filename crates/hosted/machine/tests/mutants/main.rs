@@ -22,6 +22,7 @@ mod orders;
 mod owed;
 mod srcu;
 mod stage2;
+mod vapic;
 mod vgic;
 mod vm;
 mod vmids;
@@ -98,7 +99,7 @@ impl fmt::Display for Mutant {
 }
 
 /// The steps of each protocol, and by which checker the sample has one of them killed.
-const PROTOCOLS: [(&[Mutant], Checker); 13] = [
+const PROTOCOLS: [(&[Mutant], Checker); 14] = [
     (caches::MUTANTS, Checker::Test),
     (devices::MUTANTS, Checker::Loom),
     (holds::MUTANTS, Checker::Test),
@@ -109,6 +110,7 @@ const PROTOCOLS: [(&[Mutant], Checker); 13] = [
     (owed::MUTANTS, Checker::Test),
     (srcu::MUTANTS, Checker::Test),
     (stage2::MUTANTS, Checker::Test),
+    (vapic::MUTANTS, Checker::Test),
     (vgic::MUTANTS, Checker::Loom),
     (vm::MUTANTS, Checker::Test),
     (vmids::MUTANTS, Checker::Test),

@@ -1,0 +1,128 @@
+//! What a vCPU does with its local APIC before it goes into its guest.
+
+use crate::address::Mode;
+use crate::event::Event;
+use crate::local::{LocalApic, error};
+use crate::lvt;
+use crate::message::FIRST_VECTOR;
+use crate::timer::Time;
+use crate::vapic::{Kick, Vapic};
+use crate::vectors::highest;
+
+/// Which interrupt waits for a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// None.
+    Nothing,
+    /// This one is delivered as soon as the guest takes interrupts (`RFLAGS.IF`, no interrupt shadow).
+    Deliver(u8),
+    /// This one waits for the guest to lower its task priority: `CR8` below the upper four bits of the vector. Under SVM
+    /// that is `V_INTR_PRIO` of the VMCB.
+    Masked(u8),
+}
+
+/// What a vCPU finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// What comes before interrupts. If there is one, see to it, and look again.
+    pub event: Option<Event>,
+    /// The interrupt of the highest priority.
+    pub next: Next,
+}
+
+impl<K: Kick> Vapic<K> {
+    /// Takes the notice of a vCPU, and says what there is for it.
+    pub fn look(&self, apic: &mut LocalApic, now: Time) -> Look {
+        let mailbox = self.own(apic);
+        mailbox.take_notice();
+        self.advance(apic, now);
+        let (event, illegal) = mailbox.take_event(apic.waits);
+        if illegal {
+            self.record(apic, error::RECEIVE_ILLEGAL_VECTOR);
+        }
+        match event {
+            Some(Event::Init) => {
+                apic.init();
+                apic.waits = apic.vcpu != 0;
+                mailbox.clear();
+                self.publish(apic);
+            }
+            Some(Event::Startup(_)) => apic.waits = false,
+            Some(Event::Nmi) | None => {}
+        }
+        Look { event, next: self.next(apic) }
+    }
+
+    /// The interrupt that waits for a vCPU, if nothing else has come since it was looked at.
+    pub fn next(&self, apic: &LocalApic) -> Next {
+        if apic.waits || apic.mode() == Mode::Disabled {
+            return Next::Nothing;
+        }
+        match highest(&self.own(apic).irr()) {
+            Some(vector) if vector >> 4 > apic.ppr() >> 4 => Next::Deliver(vector),
+            Some(vector) if vector >> 4 > apic.in_service() => Next::Masked(vector),
+            _ => Next::Nothing,
+        }
+    }
+
+    /// The guest takes the interrupt of the highest priority now, if its priority lets it: it is in service from here on,
+    /// and is to be injected. Whatever has come since the vCPU has looked counts.
+    pub fn accept(&self, apic: &mut LocalApic) -> Option<u8> {
+        let Next::Deliver(vector) = self.next(apic) else { return None };
+        self.own(apic).take(vector);
+        apic.begin(vector);
+        self.publish_priority(apic);
+        Some(vector)
+    }
+
+    /// The guest has written `CR8`, or an exit shows what it has made of the virtual task priority (`V_TPR`). Bits 7 to 4
+    /// are ignored: a guest that sets them has a general-protection fault. The lower bits of the task priority become
+    /// zero, unless the upper are what they were: an exit does not tell whether the guest has written those.
+    pub fn set_cr8(&self, apic: &mut LocalApic, cr8: u8) {
+        let tpr = cr8 << 4;
+        if tpr >> 4 != apic.cr8() {
+            apic.tpr = tpr;
+            self.publish_priority(apic);
+        }
+    }
+
+    /// The timer goes on to `now`.
+    pub(crate) fn advance(&self, apic: &mut LocalApic, now: Time) {
+        if apic.timer.advance(now) {
+            self.raise(apic, lvt::TIMER);
+        }
+    }
+
+    /// A source of the local vector table has an interrupt.
+    fn raise(&self, apic: &mut LocalApic, entry: usize) {
+        let register = apic.lvt[entry];
+        if register & lvt::MASKED != 0 {
+            return;
+        }
+        let vector = register as u8;
+        if vector >= FIRST_VECTOR {
+            self.own(apic).put(vector, false);
+        } else {
+            self.record(apic, error::RECEIVE_ILLEGAL_VECTOR);
+        }
+    }
+
+    /// An error: the first since `ESR` was written is an interrupt (Intel SDM volume 3, 11.5.3).
+    pub(crate) fn record(&self, apic: &mut LocalApic, error: u32) {
+        let first = apic.errors == 0;
+        apic.errors |= error;
+        if first {
+            self.raise(apic, lvt::ERROR);
+        }
+    }
+
+    /// Senders see how the local APIC is addressed.
+    pub(crate) fn publish(&self, apic: &LocalApic) {
+        self.own(apic).set_address(apic.address);
+        self.publish_priority(apic);
+    }
+
+    pub(crate) fn publish_priority(&self, apic: &LocalApic) {
+        self.own(apic).set_priority((apic.ppr() >> 4).into());
+    }
+}

@@ -1,0 +1,32 @@
+//! Sets of vectors, 256 bits as the registers `ISR`, `TMR` and `IRR` have them: 32 a register.
+
+/// Which register of eight a vector is in, and its bit there.
+pub(crate) const fn place(vector: u8) -> (usize, u32) {
+    (vector as usize / 32, 1 << (vector % 32))
+}
+
+/// The highest vector of a set.
+pub(crate) fn highest(words: &[u32; 8]) -> Option<u8> {
+    let last = words.iter().rposition(|word| *word != 0)?;
+    Some((last * 32) as u8 + words[last].ilog2() as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_of_any_two_vectors_is_found() {
+        assert_eq!(highest(&[0; 8]), None);
+        for one in 0..=u8::MAX {
+            for other in 0..=u8::MAX {
+                let mut words = [0; 8];
+                for vector in [one, other] {
+                    let (word, bit) = place(vector);
+                    words[word] |= bit;
+                }
+                assert_eq!(highest(&words), Some(one.max(other)));
+            }
+        }
+    }
+}

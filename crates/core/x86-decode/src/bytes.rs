@@ -1,0 +1,47 @@
+//! The bytes of an instruction, one after the other.
+
+use crate::Undecoded;
+
+/// The most bytes of an instruction (AMD APM volume 3, 1.1; Intel SDM volume 2, 2.3.11).
+pub(crate) const MOST: usize = 15;
+
+#[derive(Debug)]
+pub(crate) struct Bytes<'a> {
+    bytes: &'a [u8],
+    read: usize,
+}
+
+impl<'a> Bytes<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, read: 0 }
+    }
+
+    /// How many were read.
+    pub(crate) const fn read(&self) -> usize {
+        self.read
+    }
+
+    pub(crate) fn next(&mut self) -> Result<u8, Undecoded> {
+        if self.read == MOST {
+            return Err(Undecoded::TooLong);
+        }
+        let byte = self.bytes.get(self.read).ok_or(Undecoded::Truncated)?;
+        self.read += 1;
+        Ok(*byte)
+    }
+
+    /// The next one, two, four or eight, in the order of their weights.
+    pub(crate) fn unsigned(&mut self, count: u32) -> Result<u64, Undecoded> {
+        let mut value = 0;
+        for index in 0..count {
+            value |= u64::from(self.next()?) << (8 * index);
+        }
+        Ok(value)
+    }
+
+    /// The same, as a signed number.
+    pub(crate) fn signed(&mut self, count: u32) -> Result<i64, Undecoded> {
+        let shift = 64 - 8 * count;
+        Ok((self.unsigned(count)? << shift).cast_signed() >> shift)
+    }
+}

@@ -1,0 +1,10 @@
+//! Has the image lie where a loader puts it: at an address of its own.
+
+fn main() {
+    println!("cargo::rerun-if-changed=link.ld");
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none") {
+        let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        println!("cargo::rustc-link-arg-bins=-T{here}/link.ld");
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
+}

@@ -1,0 +1,13 @@
+//! Boots on x86-64, says on its first UART what the CPU has of SVM, and runs a guest of a few instructions in it
+//! (`scripts/metal-x86`).
+
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+mod bare;
+
+#[cfg(not(target_os = "none"))]
+fn main() {
+    eprintln!("mayfly-x86 runs on bare metal: scripts/metal-x86");
+    std::process::exit(2);
+}
