@@ -38,6 +38,9 @@ pub struct Trace {
     /// Calls and samples that were not kept, for there were too many.
     #[serde(default)]
     pub lost: u64,
+    /// Events of tracefs that were overwritten before they were read.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub lost_events: u64,
     /// Processes, in the order in which they were first seen. The first is the program.
     pub processes: Vec<Process>,
     /// Threads, the same.
@@ -79,6 +82,11 @@ pub struct Trace {
     pub replay: Option<Replay>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
+}
+
 /// The version of [`Trace`].
 pub const SCHEMA: &str = "mayfly.trace/1";
 
@@ -117,6 +125,17 @@ impl Trace {
             let seen = samples.iter().filter(|one| one.tid == thread.tid);
             thread.gone = seen.map(|one| one.at + one.took).max();
         }
+    }
+
+    /// What the record lacks, in a clause; `None` if nothing of it was lost.
+    pub fn incomplete(&self) -> Option<String> {
+        let lost = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let parts = [
+            lost(self.lost_events, "events were lost"),
+            lost(self.lost, "calls and samples were dropped"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", and "))
     }
 
     /// The document, as it is kept in a file.

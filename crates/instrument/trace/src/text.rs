@@ -26,15 +26,11 @@ impl fmt::Display for Text<'_> {
         };
         writeln!(f, "{}: {ended} after {}", command(&trace.command), duration(trace.span))?;
         writeln!(f, "recorded by {}{}", trace.recorder, cost(trace.stops))?;
+        if let Some(why) = trace.incomplete() {
+            writeln!(f, "incomplete: {why}; phases, waits and causes may be missing or wrong")?;
+        }
         for note in &trace.notes {
             writeln!(f, "note: {}", plain(note))?;
-        }
-        if trace.lost > 0 {
-            writeln!(
-                f,
-                "note: {} calls and samples were dropped: there were too many",
-                trace.lost
-            )?;
         }
         if trace.is_of_a_running_vm() {
             write!(f, "\n{}", Meanwhile(trace))?;
@@ -261,6 +257,21 @@ mod tests {
         let spent = "unexplained: ran 100 us, waited 1.00 ms for a processor, slept 2.00 ms";
         assert!(text.contains(spent), "{text}");
         assert!(text.contains("50%") && text.contains("2 calls, 40 ns"), "{text}");
+    }
+
+    #[test]
+    fn a_record_that_lost_something_is_called_incomplete_and_others_are_not() {
+        let told = |lost_events, lost| {
+            let trace = Trace { lost_events, lost, ..Trace::default() };
+            let text = Text(&trace).to_string();
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix("incomplete: "));
+            lines.next().and_then(|line| line.split_once(';')).map(|(why, _)| why.to_owned())
+        };
+        assert_eq!(told(0, 0), None);
+        assert_eq!(told(3, 0).as_deref(), Some("3 events were lost"));
+        assert_eq!(told(0, 4).as_deref(), Some("4 calls and samples were dropped"));
+        let both = "3 events were lost, and 4 calls and samples were dropped";
+        assert_eq!(told(3, 4).as_deref(), Some(both));
     }
 
     #[test]
