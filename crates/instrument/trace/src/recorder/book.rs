@@ -176,7 +176,7 @@ impl Book {
         self.trace.forget_inherited_calls();
         self.trace.lost += lost;
         if let Some(ledger) = &mut self.ledger {
-            self.trace.wakes = std::mem::take(&mut ledger.woken);
+            self.trace.wakes = ledger.take_woken();
         }
         // Some were held back after they had come, or were known for what they are later than they had begun.
         self.trace.calls.sort_by_key(|call| call.at);
