@@ -151,7 +151,12 @@ fn waits(trace: &Trace) -> Markup {
 }
 
 fn made_of(stall: &Stall) -> Markup {
-    let Some(found) = &stall.cause else { return html! { p { (cause(stall)) } } };
+    let Some(found) = &stall.cause else {
+        return html! {
+            p { (cause(stall)) }
+            @if !stall.known.is_empty() { ul { @for clause in &stall.known { li { (clause) } } } }
+        };
+    };
     html! {
         p { (verdict(found.verdict)) ": " b { (found.what) } " (" code { (found.code) } ")" }
         ul { @for clause in &found.evidence { li { (clause) } } }

@@ -35,7 +35,7 @@ pub struct Trace {
     pub span: u64,
     /// What following cost the program.
     pub stops: Stops,
-    /// Calls and samples that were not kept, for there were too many.
+    /// Calls that were not kept, for there were too many.
     #[serde(default)]
     pub lost: u64,
     /// Events of tracefs that were overwritten before they were read.
@@ -130,10 +130,8 @@ impl Trace {
     /// What the record lacks, in a clause; `None` if nothing of it was lost.
     pub fn incomplete(&self) -> Option<String> {
         let lost = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
-        let parts = [
-            lost(self.lost_events, "events were lost"),
-            lost(self.lost, "calls and samples were dropped"),
-        ];
+        let parts =
+            [lost(self.lost_events, "events were lost"), lost(self.lost, "calls were dropped")];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", and "))
     }
@@ -266,6 +264,9 @@ pub struct Stall {
     /// The same in ticks of the kernel's timer, where those are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticks: Option<f64>,
+    /// What was seen of it, a clause each, whether or not that says what caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<String>,
     /// Its cause, where there is evidence of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,

@@ -20,11 +20,11 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     if queued < enough {
         return None;
     }
-    Some(runnable(used.queued, call.took?, "the call"))
+    Some(runnable((used.queued, call.took?), "the call"))
 }
 
-/// The cause of what a thread was runnable for, of the time that it took.
-pub(super) fn runnable(queued: u64, took: u64, of: &str) -> Cause {
+/// The cause of what a thread was runnable for, of the time `took`, between two moments.
+pub(super) fn runnable((queued, took): (u64, u64), of: &str) -> Cause {
     let evidence = format!(
         "it was runnable and waited {} for a processor, {} of {of}",
         duration(queued),

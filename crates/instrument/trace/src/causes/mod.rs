@@ -11,10 +11,14 @@ mod destroy;
 mod elsewhere;
 mod evidence;
 mod exit;
+mod first_touch;
 mod grace_period;
+mod io;
 mod kick;
 mod large_memslot;
 mod likely;
+mod lock;
+mod memory_limit;
 mod mmap_lock;
 mod poll;
 mod populate;
@@ -29,10 +33,11 @@ mod worker;
 
 pub(crate) use evidence::own;
 
+use crate::path::{Held, Runnable};
 use crate::record::{Call, Cause, Stall, Trace};
 
 /// The names of all causes.
-pub(crate) const CODES: [&str; 19] = [
+pub(crate) const CODES: [&str; 23] = [
     "grace-period",
     "huge-page-worker",
     "irqchip-creation",
@@ -41,8 +46,12 @@ pub(crate) const CODES: [&str; 19] = [
     "vm-destruction",
     "held-elsewhere",
     "populated-memory",
+    "first-touch",
     "unmapped-memory",
     "mmap-lock",
+    "lock-contention",
+    "blocking-io",
+    "memory-limit",
     "memory-freed-at-exit",
     "vcpus-one-by-one",
     "polled-join",
@@ -61,7 +70,8 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
 /// In the order in which they are asked: that other threads had the processor comes last, for it makes all else longer.
-const OF_CALLS: [OfCall; 11] = [
+const OF_CALLS: [OfCall; 12] = [
+    memory_limit::of_call,
     worker::find,
     mmap_lock::find,
     grace_period::find,
@@ -88,6 +98,17 @@ const OF_LIVES: [OfLife; 8] = [
     between::find,
     elsewhere::find,
 ];
+
+/// The cause of a sleep that is no call of the record.
+pub(crate) fn of_sleep(trace: &Trace, held: &Held<'_>) -> Option<Cause> {
+    let causes = [memory_limit::of_sleep, lock::find, io::find, first_touch::find];
+    causes.iter().find_map(|find| find(trace, held))
+}
+
+/// The cause of what a thread on a critical path waited for a processor.
+pub(crate) fn of_runnable(one: &Runnable) -> Cause {
+    busy::runnable((one.took, one.hung), "the time in which something hung on it")
+}
 
 /// All waits of a trace that a cause is found for.
 pub(crate) fn find(trace: &Trace) -> Vec<Stall> {

@@ -174,7 +174,11 @@ impl Book {
         };
         self.trace.know_workers();
         self.trace.forget_inherited_calls();
-        self.trace.lost += lost;
+        if lost > 0 {
+            self.note(format!(
+                "{lost} samples of the middle were not kept, for there were too many: what vCPUs waited in then may be missing"
+            ));
+        }
         if let Some(ledger) = &mut self.ledger {
             self.trace.wakes = ledger.take_woken();
         }

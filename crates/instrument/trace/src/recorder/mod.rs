@@ -14,6 +14,7 @@ mod guardian;
 mod launch;
 mod ledger;
 mod marker;
+mod object;
 mod proc;
 mod program;
 mod rights;
