@@ -55,6 +55,10 @@ pub struct Trace {
     /// What threads had of the processors, and when, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
+    /// For how long the limit of the program's control group had held it back by a moment, in nanoseconds of processor time, at
+    /// each moment at which it was seen to grow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttled: Vec<(u64, u64)>,
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

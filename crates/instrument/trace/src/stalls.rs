@@ -54,7 +54,7 @@ impl Trace {
             tid: one.tid,
             at: one.from,
             took: one.took,
-            cause: Some(causes::of_runnable(&one)),
+            cause: Some(causes::of_runnable(self, &one)),
             ..Stall::default()
         });
         stalls.extend(runnable);

@@ -37,7 +37,7 @@ use crate::path::{Held, Runnable};
 use crate::record::{Call, Cause, Stall, Trace};
 
 /// The names of all causes.
-pub(crate) const CODES: [&str; 23] = [
+pub(crate) const CODES: [&str; 24] = [
     "grace-period",
     "huge-page-worker",
     "irqchip-creation",
@@ -61,6 +61,7 @@ pub(crate) const CODES: [&str; 23] = [
     "image-loading",
     "slow-input",
     "busy-processor",
+    "cpu-limit",
 ];
 
 /// Finds the cause of one long call, if it is the one that this is about.
@@ -106,8 +107,9 @@ pub(crate) fn of_sleep(trace: &Trace, held: &Held<'_>) -> Option<Cause> {
 }
 
 /// The cause of what a thread on a critical path waited for a processor.
-pub(crate) fn of_runnable(one: &Runnable) -> Cause {
-    busy::runnable((one.took, one.hung), "the time in which something hung on it")
+pub(crate) fn of_runnable(trace: &Trace, one: &Runnable) -> Cause {
+    let took = (one.took, one.hung);
+    busy::runnable(trace, took, (one.from, one.to), "the time in which something hung on it")
 }
 
 /// All waits of a trace that a cause is found for.

@@ -166,8 +166,10 @@ impl Book {
         let all_gone = self.trace.processes.iter().all(|one| one.gone.is_some());
         let gone = gone.flatten().filter(|_| all_gone);
         self.trace.span = gone.unwrap_or_else(|| self.clock.now());
-        let Looked { samples, accounts, lost, marked } = looking.join().unwrap_or_default();
+        let Looked { samples, accounts, lost, marked, throttled } =
+            looking.join().unwrap_or_default();
         (self.trace.samples, self.trace.marked) = (samples, marked);
+        self.trace.throttled = throttled;
         self.trace.accounts = match &mut self.ledger {
             Some(ledger) => completed(&ledger.accounts.take(), &accounts, &self.trace.threads),
             None => merged(self.accounts.take(), accounts, EXACT),

@@ -13,6 +13,7 @@ mod follow;
 mod guardian;
 mod launch;
 mod ledger;
+mod limits;
 mod marker;
 mod object;
 mod proc;

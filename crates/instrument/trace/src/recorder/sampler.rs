@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::accounts::Accounts;
 use super::clock::Clock;
+use super::limits::Limits;
 use super::marker::Marker;
 use super::object;
 use super::usage::{faults, used};
@@ -69,6 +70,8 @@ pub(super) struct Looked {
     pub(super) lost: u64,
     /// When the marker was first written to.
     pub(super) marked: Option<u64>,
+    /// When the control group was seen to have been held back, and for how long by then.
+    pub(super) throttled: Vec<(u64, u64)>,
 }
 
 /// Begins to look, until `watched` is over; `is_abandoned` is asked each time.
@@ -81,7 +84,7 @@ pub(super) fn start(
     let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
-        let mut book = Samples::new();
+        let (mut book, mut limits) = (Samples::new(), Limits::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
@@ -92,6 +95,7 @@ pub(super) fn start(
                 let threads = watched.threads.lock().unwrap_or_else(PoisonError::into_inner);
                 threads.iter().copied().take(MOST_THREADS).collect()
             };
+            limits.look(threads.first().copied(), clock.now());
             for tid in threads {
                 let before = clock.now();
                 let Some(look) = Look::at(tid) else { continue };
@@ -106,8 +110,8 @@ pub(super) fn start(
             thread::sleep(pause);
         }
         let marked = marking.and_then(|marking| marking.join().ok()).flatten();
-        let (accounts, lost) = (book.accounts.take(), book.lost);
-        Looked { samples: book.all(), accounts, lost, marked }
+        let (accounts, lost, throttled) = (book.accounts.take(), book.lost, limits.seen);
+        Looked { samples: book.all(), accounts, lost, marked, throttled }
     })
 }
 
