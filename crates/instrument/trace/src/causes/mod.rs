@@ -8,6 +8,7 @@ mod between;
 mod busy;
 mod controller;
 mod destroy;
+mod dirty_log;
 mod elsewhere;
 mod evidence;
 mod exit;
@@ -18,8 +19,10 @@ mod kick;
 mod large_memslot;
 mod likely;
 mod lock;
+mod many_mappings;
 mod memory_limit;
 mod mmap_lock;
+mod paging;
 mod poll;
 mod populate;
 mod sleep;
@@ -37,13 +40,16 @@ use crate::path::{Held, Runnable};
 use crate::record::{Call, Cause, Stall, Trace};
 
 /// The names of all causes.
-pub(crate) const CODES: [&str; 24] = [
+pub(crate) const CODES: [&str; 29] = [
     "grace-period",
     "huge-page-worker",
+    "many-mappings",
     "irqchip-creation",
     "slot-delete",
+    "dirty-log",
     "large-memslot",
     "vm-destruction",
+    "close-after-create",
     "held-elsewhere",
     "populated-memory",
     "first-touch",
@@ -58,6 +64,8 @@ pub(crate) const CODES: [&str; 24] = [
     "own-sleep",
     "lost-kick",
     "userfault",
+    "serial-userfault",
+    "snapshot-faults",
     "image-loading",
     "slow-input",
     "busy-processor",
@@ -71,10 +79,12 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
 /// In the order in which they are asked: that other threads had the processor comes last, for it makes all else longer.
-const OF_CALLS: [OfCall; 12] = [
+const OF_CALLS: [OfCall; 14] = [
     memory_limit::of_call,
     worker::find,
+    many_mappings::find,
     mmap_lock::find,
+    dirty_log::find,
     grace_period::find,
     slot_delete::find,
     destroy::find,
@@ -89,12 +99,13 @@ const OF_CALLS: [OfCall; 12] = [
 /// Which of them is about others alone.
 const ALONE: usize = OF_CALLS.len() - 1;
 
-const OF_LIVES: [OfLife; 8] = [
+const OF_LIVES: [OfLife; 9] = [
     poll::find,
     sleep::find,
     kick::find,
     exit::find,
     userfault::find,
+    paging::find,
     vcpus::find,
     between::find,
     elsewhere::find,

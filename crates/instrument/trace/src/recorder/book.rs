@@ -15,6 +15,9 @@ const MOST_CALLS: usize = 400_000;
 /// Of a call that takes longer it is kept what its thread had of the processors, in nanoseconds.
 const LONG: u64 = 300_000;
 
+/// The creation of a VM that takes longer has to be explained, in nanoseconds.
+const LONG_CREATION: u64 = 1_000_000;
+
 /// Signals that are kept of a thread.
 const MOST_SIGNALS: usize = 100;
 
@@ -101,6 +104,17 @@ impl Book {
         let used = used.zip(call.used).map(|(after, before)| usage::between(before, after));
         let call = &mut self.trace.calls[number];
         (call.took, call.result, call.used) = (Some(took), Some(result), used);
+    }
+
+    /// Counts the mappings of a process that has created a VM, where that took long and ran: to count takes long, too.
+    pub(super) fn count_mappings(&mut self, number: usize) {
+        let Some(call) = self.trace.calls.get_mut(number) else { return };
+        let took = call.took.filter(|took| *took >= LONG_CREATION);
+        let is_it = call.name == "KVM_CREATE_VM"
+            && took.zip(call.used).is_some_and(|(took, used)| 2 * used.ran >= took);
+        if let Some(count) = is_it.then(|| usage::mappings(call.pid)).flatten() {
+            call.arguments.insert("mappings".to_owned(), count);
+        }
     }
 
     /// Writes down what a thread has had of the processors by now; events tell it by themselves.

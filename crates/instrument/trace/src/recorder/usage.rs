@@ -1,6 +1,7 @@
 //! What threads use, as `/proc` says.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 
 use super::proc::fields;
 use crate::record::Used;
@@ -45,9 +46,26 @@ pub(super) fn resident(pid: i32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Mappings beyond which nobody counts.
+const MOST_MAPPINGS: usize = 1 << 20;
+
+/// How many mappings a process has. The kernel takes the lock of its address space, again and again, while they are read.
+pub(super) fn mappings(pid: i32) -> Option<u64> {
+    let file = BufReader::new(fs::File::open(format!("/proc/{pid}/maps")).ok()?);
+    let lines = file.split(b'\n').take(MOST_MAPPINGS).take_while(Result::is_ok);
+    Some(lines.count() as u64).filter(|count| *count > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_some_mappings_and_one_that_is_not_there_has_none() {
+        let me = std::process::id().cast_signed();
+        assert!(mappings(me).is_some_and(|count| (5..100_000).contains(&count)));
+        assert_eq!(mappings(i32::MAX), None);
+    }
 
     #[test]
     fn a_thread_s_page_faults_are_its_own() {
