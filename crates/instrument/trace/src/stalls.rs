@@ -9,7 +9,7 @@ const MOST: usize = 10;
 pub(crate) const SHORTEST: u64 = 1_000_000;
 
 /// What all the time is called in which something hung on a thread that had no processor, and that made no call.
-const RUNNABLE: &str = "runnable, outside of calls";
+pub(crate) const RUNNABLE: &str = "runnable, outside of calls";
 
 impl Trace {
     /// Nanoseconds of a tick of the host's, where that is known.
