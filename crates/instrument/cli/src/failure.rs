@@ -34,6 +34,14 @@ impl Failure {
         Self { code: 3, message: format!("nothing that was asked for could run: {why}") }
     }
 
+    /// A bound cannot be held against a record of which something was lost: exit code 4.
+    pub(crate) fn incomplete(why: impl Display) -> Self {
+        Self {
+            code: 4,
+            message: format!("the record is incomplete, and bounds are not checked: {why}"),
+        }
+    }
+
     /// Says it, in exactly one line whatever it quotes, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         // Standard error may be closed; the exit code still tells.

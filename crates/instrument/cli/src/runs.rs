@@ -55,7 +55,10 @@ pub(crate) fn runs(options: &args::Trace, count: u32) -> Result<(), Failure> {
         Stream::Err.write(&runs.to_string())?;
     }
     let whole = partial.map_or(Ok(()), |why| Err(Failure::runtime(why)));
-    end_as(end, kept.and(whole).and_then(|()| within(&options.fail_if, &record)))
+    let lost = runs.incomplete().filter(|_| !options.fail_if.is_empty());
+    let lost = lost.map_or(Ok(()), |why| Err(Failure::incomplete(why)));
+    let kept = kept.and(whole).and(lost);
+    end_as(end, kept.and_then(|()| within(&options.fail_if, &record)))
 }
 
 /// What each run has as its standard input: that of this process where it is a terminal, else a copy of all of it.

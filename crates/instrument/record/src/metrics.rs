@@ -1,8 +1,8 @@
 //! Metrics in the `OpenMetrics` text format, for a node exporter's textfile collector.
 //!
 //! The collector reads the older Prometheus text format. What is written here is both: `HELP` before `TYPE`, and one
-//! `# EOF` at the end, which the older takes for a comment. The older has a counter's samples by its name, and the newer
-//! with an ending; so the name has the ending, too.
+//! `# EOF` at the end, which the older takes for a comment. The newer has a counter's name without the ending of its samples,
+//! and refuses one with it as two names that clash. To the older, such samples are of no type, which it takes as well.
 
 use std::fmt::{Display, Write};
 
@@ -28,7 +28,7 @@ impl Metrics {
         self.family([name, ""], "gauge", help, samples);
     }
 
-    /// A number that grows, whose name ends in `_total`. Without samples there is no such metric.
+    /// A number that grows, whose samples' name ends in `_total`. Without samples there is no such metric.
     pub fn counter(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
         self.family([name, "_total"], "counter", help, samples);
     }
@@ -50,11 +50,11 @@ impl Metrics {
         if samples.peek().is_none() {
             return;
         }
-        let (text, name) = (&mut self.text, format!("{}_{name}{ending}", self.prefix));
+        let (text, name) = (&mut self.text, format!("{}_{name}", self.prefix));
         // Writing to a String does not fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for Sample(sample) in samples {
-            let _ = writeln!(text, "{name}{sample}");
+            let _ = writeln!(text, "{name}{ending}{sample}");
         }
     }
 }
@@ -89,8 +89,8 @@ mod tests {
 # HELP house_rooms How many.
 # TYPE house_rooms gauge
 house_rooms 3
-# HELP house_doors_total Opened.
-# TYPE house_doors_total counter
+# HELP house_doors Opened.
+# TYPE house_doors counter
 house_doors_total{of=\"wood\"} 2
 house_doors_total{of=\"iron\"} 1
 # HELP house_age_seconds Since it was built.

@@ -11,11 +11,13 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
+
+#[path = "planted/waits.rs"]
+mod waits;
 
 use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs, kvm_userspace_memory_region};
 use libc::{c_int, c_ulong, c_void};
@@ -54,6 +56,12 @@ struct Plan {
     abandon: u64,
     /// Milliseconds after which a client connects, for which all else waits.
     client: u64,
+    /// Milliseconds of a wait for a child, before the VM is created.
+    child: u64,
+    /// The same for a mutex that another thread has.
+    lock: u64,
+    /// The same for a lock on a file.
+    file: u64,
     /// Milliseconds for which a process that was forked holds the VM when all else is over.
     hold: u64,
 }
@@ -129,6 +137,9 @@ fn main() {
             "image" => plan.image = number(),
             "abandon" => plan.abandon = number(),
             "client" => plan.client = number(),
+            "child" => plan.child = number(),
+            "lock" => plan.lock = number(),
+            "file" => plan.file = number(),
             "hold" => plan.hold = number(),
             other => panic!("there is no {other}"),
         }
@@ -143,7 +154,16 @@ fn main() {
 
 fn live(plan: &Plan) {
     if plan.client > 0 {
-        wait_for_client(plan.client);
+        waits::for_client(plan.client);
+    }
+    for (time, wait) in [
+        (plan.child, waits::for_child as fn(u64)),
+        (plan.lock, waits::for_lock),
+        (plan.file, waits::for_file),
+    ] {
+        if time > 0 {
+            wait(time);
+        }
     }
     let device = CString::new("/dev/kvm").unwrap();
     // SAFETY: the name ends with a NUL and outlives the call.
@@ -299,18 +319,6 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
         }
     }
     runner.join().unwrap();
-}
-
-/// Takes a connection, which a thread makes later.
-fn wait_for_client(milliseconds: u64) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let client = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(milliseconds));
-        TcpStream::connect(address).unwrap();
-    });
-    listener.accept().unwrap();
-    client.join().unwrap();
 }
 
 /// Forks a process that has the VM's descriptors as long, and closes them.

@@ -18,9 +18,10 @@ impl Trace {
         self.host = Some(host);
         self.from = self.find_from(beginning);
         self.phases = self.find_phases();
-        self.stalls = self.find_stalls();
         self.critical_paths = self.find_critical_paths();
         self.lives = self.find_lives();
+        // On the paths there are waits that are no call of the record.
+        self.stalls = self.find_stalls();
         self
     }
 }

@@ -4,6 +4,7 @@ use mayfly_record::{Backend, ResultRow, Samples};
 
 use crate::phases::{PHASES, metric};
 use crate::record::{Life, Phase, Trace};
+use crate::stalls::RUNNABLE;
 
 /// What of [`Trace::figures`] is counted.
 pub const COUNTERS: [&str; 2] = ["calls", "stops"];
@@ -52,12 +53,18 @@ impl Trace {
             ("start", self.start()),
             ("stop", self.stop()),
             ("total", Some(self.span)),
-            ("longest", Some(self.stalls.first().map_or(0, |stall| stall.took))),
+            ("longest", Some(self.longest())),
         ];
         let counts = [self.calls.len() as u64, self.stops.count];
         let counted = COUNTERS.into_iter().zip(counts);
         counted
             .fold(row(PROGRAM, &whole, &self.phases), |row, (name, count)| row.counter(name, count))
+    }
+
+    /// The longest wait. What is added up of a busy host is none.
+    fn longest(&self) -> u64 {
+        let mut waits = self.stalls.iter().filter(|stall| stall.what != RUNNABLE);
+        waits.next().map_or(0, |stall| stall.took)
     }
 
     /// The same of each VM, if the program has entered several: a row `vm0`, and so on.
@@ -74,6 +81,18 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Stall;
+
+    #[test]
+    fn what_is_added_up_of_a_busy_host_is_not_the_longest_wait() {
+        let stall = |what: &str, took| Stall { what: what.to_owned(), took, ..Stall::default() };
+        let longest = |stalls| {
+            let trace = Trace { stalls, ..Trace::default() };
+            trace.figures().metrics["longest"].p50
+        };
+        assert_eq!(longest(vec![stall(RUNNABLE, 90), stall("close", 8), stall("mmap", 5)]), 8);
+        assert_eq!((longest(vec![stall(RUNNABLE, 90)]), longest(vec![])), (0, 0));
+    }
 
     #[test]
     fn each_vm_of_several_has_figures_that_bounds_may_name() {

@@ -18,6 +18,7 @@ mod life;
 mod listing;
 mod lives;
 mod meanwhile;
+mod names;
 mod page;
 mod path;
 mod phases;

@@ -68,8 +68,8 @@ fn section(trace: &Trace) -> Markup {
                 @if let Some(start) = trace.start() { " Start (" @if trace.from.is_some() { "request" } @else { "exec" } " to first entry): " b { (duration(start)) } "." }
                 @if let Some(stop) = trace.stop() { " Stop (last exit to process gone): " b { (duration(stop)) } "." }
             }
+            @if let Some(why) = trace.incomplete() { p.note { b { "Incomplete: " } (why) "; phases, waits and causes may be missing or wrong." } }
             @for note in &trace.notes { p.note { (note) } }
-            @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were dropped: there were too many" } }
             (picture::picture(trace))
             @if trace.is_of_a_running_vm() { pre { (Meanwhile(trace)) } }
             @if trace.lives.is_empty() {
@@ -151,7 +151,12 @@ fn waits(trace: &Trace) -> Markup {
 }
 
 fn made_of(stall: &Stall) -> Markup {
-    let Some(found) = &stall.cause else { return html! { p { (cause(stall)) } } };
+    let Some(found) = &stall.cause else {
+        return html! {
+            p { (cause(stall)) }
+            @if !stall.known.is_empty() { ul { @for clause in &stall.known { li { (clause) } } } }
+        };
+    };
     html! {
         p { (verdict(found.verdict)) ": " b { (found.what) } " (" code { (found.code) } ")" }
         ul { @for clause in &found.evidence { li { (clause) } } }

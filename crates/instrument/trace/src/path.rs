@@ -11,21 +11,24 @@
 //! only one other thread.
 
 mod critical;
+mod held;
 mod index;
 mod pieces;
+mod runnable;
 #[cfg(test)]
 mod tests;
 mod wakes;
+mod walk;
 
 use crate::life::runs_vcpu;
-use crate::record::{Thread, Trace};
+use crate::record::Trace;
 pub use critical::{CriticalPath, Doing, Piece};
+pub(crate) use held::Held;
 use index::Index;
-use pieces::{Stretch, pieces};
+use pieces::pieces;
+pub(crate) use runnable::Runnable;
 use wakes::Wakes;
-
-/// The most turns of a path: a longer one would not be readable.
-const MOST_TURNS: usize = 10_000;
+use walk::Walk;
 
 /// A path that is looked for: where it leads to, how far back it goes, and the thread that it is followed back from.
 pub(crate) struct Way {
@@ -60,42 +63,12 @@ impl Trace {
         let index = Index::of(self);
         let wakes = Wakes::of(self, &index);
         let path = |Way { to, from, tid, end }| {
-            let (stretches, inferred) = self.stretches(&wakes, from, (tid, end));
+            let Walk { stretches, inferred, .. } = self.walk(&wakes, from, (tid, end));
             let pieces = pieces(&index, &stretches);
             let at = pieces.first().map_or(end, |piece| piece.at);
             CriticalPath { to, at, took: end - at, inferred, pieces }
         };
         ways.map(path).collect()
-    }
-
-    /// Whom everything hung on, in order, without gaps, down to `from` if it was seen so far back; and whether anything was
-    /// inferred.
-    fn stretches(&self, wakes: &Wakes, from: u64, (tid, end): (i32, u64)) -> (Vec<Stretch>, bool) {
-        let mut all = Vec::new();
-        let (mut tid, mut now, mut inferred) = (tid, end, false);
-        for _ in 0..MOST_TURNS {
-            let begun = self.thread_at(tid, now).map_or(from, |thread| thread.at.max(from));
-            let woken = wakes.last(tid, now).filter(|wake| wake.at > begun);
-            let (since, next) = match (woken, self.thread_at(tid, now)) {
-                (Some(wake), _) => {
-                    inferred |= wakes.inferred;
-                    (wake.at, wake.by)
-                }
-                // The thread that created it had to come first.
-                (None, Some(Thread { at, maker, .. })) if *at > from => {
-                    (*at, self.maker(*maker, tid, *at))
-                }
-                (None, _) => (from, None),
-            };
-            let since = since.min(now);
-            if since < now {
-                all.push(Stretch { tid, from: since, to: now });
-            }
-            let Some(next) = next.filter(|_| since > from) else { break };
-            (tid, now) = (next, since);
-        }
-        all.reverse();
-        (all, inferred)
     }
 
     /// The thread that ran a vCPU first, and when.
@@ -105,18 +78,5 @@ impl Trace {
         let seen =
             || self.samples.iter().find(|sample| runs_vcpu(sample)).map(|one| (one.tid, one.at));
         call.or_else(seen)
-    }
-
-    fn thread_at(&self, tid: i32, at: u64) -> Option<&Thread> {
-        self.thread_number(tid, at).map(|number| &self.threads[number])
-    }
-
-    /// The thread that created a thread, as recorded; else the first thread of its process, if that was there.
-    fn maker(&self, told: Option<i32>, tid: i32, at: u64) -> Option<i32> {
-        let first = || {
-            let pid = self.thread_at(tid, at)?.pid;
-            self.thread_at(pid, at).map(|thread| thread.tid)
-        };
-        told.or_else(first).filter(|maker| *maker != tid)
     }
 }

@@ -35,9 +35,12 @@ pub struct Trace {
     pub span: u64,
     /// What following cost the program.
     pub stops: Stops,
-    /// Calls and samples that were not kept, for there were too many.
+    /// Calls that were not kept, for there were too many.
     #[serde(default)]
     pub lost: u64,
+    /// Events of tracefs that were overwritten before they were read.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub lost_events: u64,
     /// Processes, in the order in which they were first seen. The first is the program.
     pub processes: Vec<Process>,
     /// Threads, the same.
@@ -52,6 +55,10 @@ pub struct Trace {
     /// What threads had of the processors, and when, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
+    /// For how long the limit of the program's control group had held it back by a moment, in nanoseconds of processor time, at
+    /// each moment at which it was seen to grow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttled: Vec<(u64, u64)>,
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -77,6 +84,11 @@ pub struct Trace {
     /// What was replayed to know what remedies gain, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The version of [`Trace`].
@@ -117,6 +129,15 @@ impl Trace {
             let seen = samples.iter().filter(|one| one.tid == thread.tid);
             thread.gone = seen.map(|one| one.at + one.took).max();
         }
+    }
+
+    /// What the record lacks, in a clause; `None` if nothing of it was lost.
+    pub fn incomplete(&self) -> Option<String> {
+        let lost = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let parts =
+            [lost(self.lost_events, "events were lost"), lost(self.lost, "calls were dropped")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", and "))
     }
 
     /// The document, as it is kept in a file.
@@ -247,6 +268,9 @@ pub struct Stall {
     /// The same in ticks of the kernel's timer, where those are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticks: Option<f64>,
+    /// What was seen of it, a clause each, whether or not that says what caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<String>,
     /// Its cause, where there is evidence of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,

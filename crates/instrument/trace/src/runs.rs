@@ -30,6 +30,8 @@ pub struct Runs {
     figures: BTreeMap<String, BTreeMap<String, (Unit, Vec<u64>)>>,
     /// How many runs named each cause.
     named: BTreeMap<&'static str, u64>,
+    /// How many runs have lost something of their record.
+    incomplete: u64,
 }
 
 /// The figures of causes that a bound may name: times, and counts.
@@ -54,6 +56,7 @@ impl Runs {
         self.command = trace.command.join(" ");
         self.recorder = trace.recorder;
         self.count += 1;
+        self.incomplete += u64::from(trace.incomplete().is_some());
         for row in [trace.figures()].into_iter().chain(trace.figures_of_vms()) {
             for (name, summary) in &row.metrics {
                 self.keep(&row.variant, name, summary.unit.clone(), summary.p50);
@@ -75,6 +78,12 @@ impl Runs {
     fn keep(&mut self, row: &str, name: &str, unit: Unit, value: u64) {
         let row = self.figures.entry(row.to_owned()).or_default();
         row.entry(name.to_owned()).or_insert_with(|| (unit, Vec::new())).1.push(value);
+    }
+
+    /// In how many runs something of the record was lost, in a clause; `None` if in none.
+    pub fn incomplete(&self) -> Option<String> {
+        let (count, runs) = (self.incomplete, things(self.count, "run"));
+        (count > 0).then(|| format!("in {count} of {runs} something of the record was lost"))
     }
 
     /// How many runs there were.
@@ -149,6 +158,9 @@ impl fmt::Display for Runs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.command, things(self.count, "run"))?;
         writeln!(f, "recorded by {}", self.recorder)?;
+        if let Some(why) = self.incomplete() {
+            writeln!(f, "incomplete: {why}")?;
+        }
         let order: Vec<String> = figure_names();
         for row in self.rows() {
             let title = if row.variant == "program" { "until" } else { &row.variant };
@@ -246,6 +258,14 @@ mod tests {
         assert_eq!(line("grace-period"), "grace-period 3 ns - 3 ns 9 ns 2 of 3");
         assert_eq!(line("total"), "total 20 ns - 10 ns 30 ns 3");
         assert!(text.starts_with("/vmm: 3 runs\n"), "{text}");
+    }
+
+    #[test]
+    fn runs_that_lost_something_are_counted() {
+        let mut runs = three();
+        assert_eq!(runs.incomplete(), None);
+        runs.add(&Trace { lost_events: 1, ..trace(10, &[]) });
+        assert!(runs.to_string().contains("\nincomplete: in 1 of 4 runs something"), "{runs}");
     }
 
     #[test]

@@ -8,6 +8,9 @@ const MOST: usize = 10;
 /// A wait that is shorter is none, in nanoseconds: on a kernel whose tick is not known, or is very short.
 pub(crate) const SHORTEST: u64 = 1_000_000;
 
+/// What all the time is called in which something hung on a thread that had no processor, and that made no call.
+pub(crate) const RUNNABLE: &str = "runnable, outside of calls";
+
 impl Trace {
     /// Nanoseconds of a tick of the host's, where that is known.
     pub(crate) fn tick(&self) -> Option<u64> {
@@ -35,6 +38,26 @@ impl Trace {
         let unexplained = calls.filter(|call| !taken.contains(&(call.tid, call.at)));
         let unexplained: Vec<Stall> = unexplained.map(|call| self.stall_of(call)).collect();
         stalls.extend(unexplained);
+        let held = self.held(&stalls).into_iter().map(|held| Stall {
+            cause: causes::of_sleep(self, &held),
+            what: held.what,
+            tid: held.tid,
+            at: held.from,
+            took: held.to - held.from,
+            known: held.known,
+            ..Stall::default()
+        });
+        let held: Vec<Stall> = held.collect();
+        stalls.extend(held);
+        let runnable = self.runnable().into_iter().map(|one| Stall {
+            what: RUNNABLE.to_owned(),
+            tid: one.tid,
+            at: one.from,
+            took: one.took,
+            cause: Some(causes::of_runnable(self, &one)),
+            ..Stall::default()
+        });
+        stalls.extend(runnable);
         for stall in &mut stalls {
             stall.ticks = self.tick().map(|tick| stall.took as f64 / tick as f64);
         }

@@ -26,15 +26,11 @@ impl fmt::Display for Text<'_> {
         };
         writeln!(f, "{}: {ended} after {}", command(&trace.command), duration(trace.span))?;
         writeln!(f, "recorded by {}{}", trace.recorder, cost(trace.stops))?;
+        if let Some(why) = trace.incomplete() {
+            writeln!(f, "incomplete: {why}; phases, waits and causes may be missing or wrong")?;
+        }
         for note in &trace.notes {
             writeln!(f, "note: {}", plain(note))?;
-        }
-        if trace.lost > 0 {
-            writeln!(
-                f,
-                "note: {} calls and samples were dropped: there were too many",
-                trace.lost
-            )?;
         }
         if trace.is_of_a_running_vm() {
             write!(f, "\n{}", Meanwhile(trace))?;
@@ -100,14 +96,19 @@ impl Text<'_> {
         for stall in &self.0.stalls {
             writeln!(f, "  {}", line(stall))?;
             match &stall.cause {
-                None => writeln!(f, "    unexplained: {}", spent(self.0, stall))?,
+                None => {
+                    writeln!(f, "    unexplained: {}", spent(self.0, stall))?;
+                    if !stall.known.is_empty() {
+                        writeln!(f, "    known: {}", plain(&stall.known.join("; ")))?;
+                    }
+                }
                 Some(Cause { code, what, remedy, evidence, verdict, gain }) => {
                     let verdict = match verdict {
                         Verdict::Likely => "likely",
                         Verdict::Proved => "proved",
                     };
                     writeln!(f, "    {verdict}: {what} ({code})")?;
-                    writeln!(f, "    because {}", evidence.join("; "))?;
+                    writeln!(f, "    because {}", plain(&evidence.join("; ")))?;
                     writeln!(f, "    remedy: {remedy}")?;
                     if let Some(gain) = gain {
                         writeln!(f, "    {}", plain(&gain.to_string()))?;
@@ -259,8 +260,25 @@ mod tests {
         seen.stalls[0].nth = Some(1);
         let text = Text(&seen).to_string();
         let spent = "unexplained: ran 100 us, waited 1.00 ms for a processor, slept 2.00 ms";
-        assert!(text.contains(spent), "{text}");
+        assert!(text.contains(spent) && !text.contains("known:"), "{text}");
+        seen.stalls[0].known = vec!["on /a\u{1b}b".into(), "it slept in f".into()];
+        assert!(Text(&seen).to_string().contains("\n    known: on /a?b; it slept in f\n"));
         assert!(text.contains("50%") && text.contains("2 calls, 40 ns"), "{text}");
+    }
+
+    #[test]
+    fn a_record_that_lost_something_is_called_incomplete_and_others_are_not() {
+        let told = |lost_events, lost| {
+            let trace = Trace { lost, lost_events, ..Trace::default() };
+            let text = Text(&trace).to_string();
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix("incomplete: "));
+            lines.next().and_then(|line| line.split_once(';')).map(|(why, _)| why.to_owned())
+        };
+        assert_eq!(told(0, 0), None);
+        assert_eq!(told(3, 0).as_deref(), Some("3 events were lost"));
+        assert_eq!(told(0, 4).as_deref(), Some("4 calls were dropped"));
+        let both = "3 events were lost, and 4 calls were dropped";
+        assert_eq!(told(3, 4).as_deref(), Some(both));
     }
 
     #[test]

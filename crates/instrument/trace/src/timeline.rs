@@ -263,6 +263,9 @@ fn why<'a>(stall: &Stall) -> Arguments<'a> {
     if let Some(ticks) = stall.ticks {
         args.insert("ticks".into(), Value::Text(format!("{ticks:.1}")));
     }
+    if !stall.known.is_empty() {
+        args.insert("known".into(), Value::Text(stall.known.join("; ")));
+    }
     if let Some(cause) = &stall.cause {
         for (name, text) in [
             ("cause", &cause.what),

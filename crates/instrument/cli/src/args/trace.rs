@@ -115,5 +115,6 @@ Exit codes:
        written
   2    the command line is wrong
   3    a bound names a figure that this program does not have
+  4    there is a bound, and something of the record was lost
   126  the program cannot be executed
   127  there is no such program";

@@ -5,6 +5,9 @@ use mayfly_record::units::{duration, percent};
 use super::likely::likely;
 use crate::record::{Call, Cause, Trace};
 
+/// It is seen a bit later that the group was held back, in nanoseconds.
+const SEEN_LATE: u64 = 2_000_000;
+
 /// The share of a call that was waited for a processor, from which on that is its cause.
 const MOST_OF_IT: f64 = 0.5;
 
@@ -20,11 +23,21 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     if queued < enough {
         return None;
     }
-    Some(runnable(used.queued, call.took?, "the call"))
+    let took = (used.queued, call.took?);
+    Some(runnable(trace, took, (call.at, call.end()), "the call"))
 }
 
-/// The cause of what a thread was runnable for, of the time that it took.
-pub(super) fn runnable(queued: u64, took: u64, of: &str) -> Cause {
+/// The cause of what a thread was runnable for, of the time `took`, between two moments.
+pub(super) fn runnable(
+    trace: &Trace,
+    (queued, took): (u64, u64),
+    (from, to): (u64, u64),
+    of: &str,
+) -> Cause {
+    let held_back = trace.held_back(from, to);
+    if held_back > 0 && 2 * held_back >= queued {
+        return limited(queued, held_back, of);
+    }
     let evidence = format!(
         "it was runnable and waited {} for a processor, {} of {of}",
         duration(queued),
@@ -33,4 +46,26 @@ pub(super) fn runnable(queued: u64, took: u64, of: &str) -> Cause {
     let remedy =
         "stop other work on this host, or give the VMM processors of its own, and trace again";
     likely("busy-processor", "other threads had the processor", remedy, vec![evidence])
+}
+
+/// No other thread had the processor: the program had used up what its control group may have of it.
+fn limited(queued: u64, held_back: u64, of: &str) -> Cause {
+    let evidence = vec![
+        format!("it was runnable for {} of {of}", duration(queued)),
+        format!("its control group was held back for {} meanwhile", duration(held_back)),
+    ];
+    let what = "the control group has used up its processor time, and is held back";
+    let remedy = "raise the group's cpu.max (cgroup v1: cpu.cfs_quota_us), or give it bursts (cpu.max.burst)";
+    likely("cpu-limit", what, remedy, evidence)
+}
+
+impl Trace {
+    /// For how long the program's control group was held back between two moments, as far as that was seen.
+    fn held_back(&self, from: u64, to: u64) -> u64 {
+        let by = |time: u64| {
+            let seen = self.throttled.iter().rev().find(|(at, _)| *at <= time);
+            seen.map_or(0, |(_, total)| *total)
+        };
+        by(to.saturating_add(SEEN_LATE)).saturating_sub(by(from))
+    }
 }

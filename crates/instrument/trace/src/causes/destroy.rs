@@ -1,7 +1,9 @@
 //! The last descriptor of a VM is closed: the VM is destroyed in the caller, which waits for grace periods, and frees its
 //! tables (`kvm_destroy_vm` of `virt/kvm/kvm_main.c`).
 
-use super::evidence::Stretch;
+use mayfly_record::units::duration;
+
+use super::evidence::{Stretch, ran, told};
 use super::likely::likely;
 use crate::record::{Call, Cause, Object, Trace};
 
@@ -61,8 +63,38 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         let channel = stretch.seen_in(&WAITS_IN);
         channel.filter(|_| !stretch.stacks_are_told())
     })?;
+    if let Some(cause) = right_after(trace, call, &stretch) {
+        return Some(cause);
+    }
     let mut evidence = vec!["it drops the VM's last descriptor".to_owned()];
     evidence.extend(self::evidence(&stretch, &seen));
     let remedy = "close the VM on a thread that nothing waits for, or end the process and have others watch for its end by a pidfd";
     Some(likely("vm-destruction", "the VM is destroyed in the caller", remedy, evidence))
+}
+
+/// So many ticks after its creation, a VM is closed as fast as any.
+const SETTLES: u64 = 5;
+
+/// A VM that was never run is closed right after it was created, and the close sleeps for a grace period.
+fn right_after(trace: &Trace, call: &Call, stretch: &Stretch<'_>) -> Option<Cause> {
+    let made = trace.creation(call.vm())?;
+    let since = call.at.checked_sub(made.end())?;
+    let tick = trace.tick().unwrap_or(4_000_000);
+    let was_run = trace.calls.iter().any(|one| one.name == "KVM_RUN" && one.vm() == call.vm());
+    let ran = ran(call)?;
+    if was_run || since >= SETTLES * tick || ran >= 0.5 {
+        return None;
+    }
+    let seen = stretch.seen_in(&WAITS_IN)?;
+    let evidence = vec![
+        format!("KVM_CREATE_VM came {} before, and the VM was never run", duration(since)),
+        format!("{} and slept otherwise", told(ran)),
+        format!("it was seen in {seen}"),
+    ];
+    Some(likely(
+        "close-after-create",
+        "the VM is closed right after it was created, and waits for a grace period",
+        "create no VM only to ask what KVM can do: /dev/kvm answers KVM_CHECK_EXTENSION, too; or keep that VM and use it",
+        evidence,
+    ))
 }

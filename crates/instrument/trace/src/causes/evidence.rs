@@ -43,6 +43,11 @@ impl<'a> Stretch<'a> {
         self.samples().filter(is_there).map(|one| one.seen).sum()
     }
 
+    /// How many looks there were.
+    pub(super) fn looks(&self) -> u64 {
+        self.samples().map(|one| one.seen).sum()
+    }
+
     /// How long the thread was seen in one of `functions` and stayed there, in nanoseconds.
     pub(super) fn time_in(&self, functions: &[&str]) -> u64 {
         let is_there = |one: &&Sample| {

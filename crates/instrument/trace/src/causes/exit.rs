@@ -71,7 +71,9 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                         evidence,
                     )
                 }
-                _ if 2 * spent.queued >= took => busy::runnable(spent.queued, took, "the end"),
+                _ if 2 * spent.queued >= took => {
+                    busy::runnable(trace, (spent.queued, took), (from, to), "the end")
+                }
                 _ if 2 * spent.asleep() >= took && !process.held.is_empty() => likely(
                     "vm-destruction",
                     "the VM is destroyed when its process has ended",

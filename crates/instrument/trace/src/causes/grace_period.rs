@@ -60,7 +60,10 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     // If stacks may be read, the sampler has seen it there, if it was looked at.
     let would_be_seen = stretch.stacks_are_told() && stretch.samples().next().is_some();
     match (seen, would_be_seen, kernel(trace)) {
-        (Some(function), ..) => evidence.push(format!("it was seen in {function}")),
+        // To pass by there is no wait for it: it has to have slept, and there.
+        (Some(function), ..) if ran < 0.5 && 2 * stretch.looks_at(&WAITS_IN) >= stretch.looks() => {
+            evidence.push(format!("it was seen in {function}"));
+        }
         (None, false, Some(kernel)) if kernel >= DEFERS && ran < 0.5 && fits(call, tick) => {
             evidence.push(format!("Linux {}.{} defers what is freed", kernel.0, kernel.1));
         }

@@ -1,6 +1,8 @@
 //! Causes that this host may not have, in traces as other kernels would give them; and what is no evidence.
 
+mod calls;
 mod lives;
+mod sleeps;
 
 use std::collections::BTreeSet;
 use std::fs;

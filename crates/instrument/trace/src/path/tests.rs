@@ -1,7 +1,7 @@
 mod spent;
 
 use super::*;
-use crate::record::{Call, Process, Recorder, Sample, Wake};
+use crate::record::{Call, Process, Recorder, Sample, Thread, Wake};
 
 const MS: u64 = 1_000_000;
 

@@ -15,6 +15,8 @@ pub(super) struct Wakes {
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Woken {
+    /// When the wait had begun.
+    pub(super) since: u64,
     pub(super) at: u64,
     pub(super) by: Option<i32>,
 }
@@ -28,10 +30,10 @@ impl Wakes {
         let all = if inferred { infer(trace, index) } else { trace.wakes.clone() };
         let is_ours = |tid: i32| trace.threads.iter().any(|thread| thread.tid == tid);
         let mut of: HashMap<i32, Vec<Woken>> = HashMap::new();
-        for Wake { tid, at, by, .. } in all {
+        for Wake { tid, since, at, by } in all {
             // What a timer or the kernel has ended is the thread's own wait.
             if by.is_some_and(|by| by != tid && is_ours(by)) {
-                of.entry(tid).or_default().push(Woken { at, by });
+                of.entry(tid).or_default().push(Woken { since, at, by });
             }
         }
         for all in of.values_mut() {

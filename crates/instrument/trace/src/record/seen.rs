@@ -226,9 +226,21 @@ pub struct Sample {
     /// Processor time that it used meanwhile, in nanoseconds.
     #[serde(default)]
     pub ran: u64,
+    /// Page faults that it had meanwhile, where it ran a program of its own.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub faults: u64,
+    /// The same of processor time in the kernel, in nanoseconds, which is counted in hundredths of a second.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub system: u64,
     /// The system call, by number, and its first arguments; absent where it ran a program of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<(u64, [u64; 4])>,
+    /// The file, the pipe or the socket that this call is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The thread or the process that holds the lock which it waits for, where the lock says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<i32>,
     /// The function of the kernel that it waited in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,

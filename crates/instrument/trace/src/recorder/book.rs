@@ -15,6 +15,9 @@ const MOST_CALLS: usize = 400_000;
 /// Of a call that takes longer it is kept what its thread had of the processors, in nanoseconds.
 const LONG: u64 = 300_000;
 
+/// The creation of a VM that takes longer has to be explained, in nanoseconds.
+const LONG_CREATION: u64 = 1_000_000;
+
 /// Signals that are kept of a thread.
 const MOST_SIGNALS: usize = 100;
 
@@ -103,6 +106,17 @@ impl Book {
         (call.took, call.result, call.used) = (Some(took), Some(result), used);
     }
 
+    /// Counts the mappings of a process that has created a VM, where that took long and ran: to count takes long, too.
+    pub(super) fn count_mappings(&mut self, number: usize) {
+        let Some(call) = self.trace.calls.get_mut(number) else { return };
+        let took = call.took.filter(|took| *took >= LONG_CREATION);
+        let is_it = call.name == "KVM_CREATE_VM"
+            && took.zip(call.used).is_some_and(|(took, used)| 2 * used.ran >= took);
+        if let Some(count) = is_it.then(|| usage::mappings(call.pid)).flatten() {
+            call.arguments.insert("mappings".to_owned(), count);
+        }
+    }
+
     /// Writes down what a thread has had of the processors by now; events tell it by themselves.
     fn account(&mut self, tid: i32, used: Option<Used>) {
         if let (Some(used), None) = (used, &self.ledger) {
@@ -166,17 +180,23 @@ impl Book {
         let all_gone = self.trace.processes.iter().all(|one| one.gone.is_some());
         let gone = gone.flatten().filter(|_| all_gone);
         self.trace.span = gone.unwrap_or_else(|| self.clock.now());
-        let Looked { samples, accounts, lost, marked } = looking.join().unwrap_or_default();
+        let Looked { samples, accounts, lost, marked, throttled } =
+            looking.join().unwrap_or_default();
         (self.trace.samples, self.trace.marked) = (samples, marked);
+        self.trace.throttled = throttled;
         self.trace.accounts = match &mut self.ledger {
             Some(ledger) => completed(&ledger.accounts.take(), &accounts, &self.trace.threads),
             None => merged(self.accounts.take(), accounts, EXACT),
         };
         self.trace.know_workers();
         self.trace.forget_inherited_calls();
-        self.trace.lost += lost;
+        if lost > 0 {
+            self.note(format!(
+                "{lost} samples of the middle were not kept, for there were too many: what vCPUs waited in then may be missing"
+            ));
+        }
         if let Some(ledger) = &mut self.ledger {
-            self.trace.wakes = std::mem::take(&mut ledger.woken);
+            self.trace.wakes = ledger.take_woken();
         }
         // Some were held back after they had come, or were known for what they are later than they had begun.
         self.trace.calls.sort_by_key(|call| call.at);

@@ -192,6 +192,7 @@ impl Follower {
         thread.has_run |= then == Then::Ran;
         if let Some(call) = call {
             self.book.end(call, result);
+            self.book.count_mappings(call);
             if looked.is_some_and(|looked| looked >= self.book.now()) {
                 self.forget_what_was_read(call);
             }

@@ -1,13 +1,14 @@
 //! What events have told of threads: how long each ran and waited for a processor, and how much it has read.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::accounts::Accounts;
 use crate::record::{Used, Wake};
 
-/// Waits that are kept: a program that goes on for days is not to fill the memory.
-const MOST: usize = 50_000;
+/// Waits that are kept of the beginning, and as many of the end: a program that goes on for days is not to fill the memory, and
+/// what its VM's start and end hung on is in these.
+const MOST: usize = 25_000;
 /// A shorter wait delays no other thread, in nanoseconds.
 const SHORT: u64 = 20_000;
 
@@ -52,8 +53,9 @@ pub(super) struct Ledger {
     pub(super) at: u64,
     /// When memory was last read, after what it was read for had begun.
     pub(super) looked: Cell<Option<u64>>,
-    /// Waits that are over, and the thread that ended each.
-    pub(super) woken: Vec<Wake>,
+    /// Waits that are over, and the thread that ended each: the first ones, and the last ones.
+    woken: Vec<Wake>,
+    woken_last: VecDeque<Wake>,
     /// What threads had of the processors, and when.
     pub(super) accounts: Accounts,
     known: HashMap<i32, Known>,
@@ -93,9 +95,27 @@ impl Ledger {
         if state == State::Waits {
             self.becomes(tid, State::Queued, at);
         }
-        if known && at.saturating_sub(since) >= SHORT && self.woken.len() < MOST {
-            self.woken.push(Wake { tid, since, at, by });
+        if known && at.saturating_sub(since) >= SHORT {
+            self.keep(Wake { tid, since, at, by });
         }
+    }
+
+    fn keep(&mut self, wake: Wake) {
+        if self.woken.len() < MOST {
+            self.woken.push(wake);
+            return;
+        }
+        if self.woken_last.len() == MOST {
+            self.woken_last.pop_front();
+        }
+        self.woken_last.push_back(wake);
+    }
+
+    /// The waits that are over, in the order of their ends; there are none of them here any more.
+    pub(super) fn take_woken(&mut self) -> Vec<Wake> {
+        let mut all = std::mem::take(&mut self.woken);
+        all.extend(std::mem::take(&mut self.woken_last));
+        all
     }
 
     /// A thread whose switches are not told was woken, and so must have waited.
@@ -198,6 +218,21 @@ mod tests {
         let told: Vec<_> =
             ledger.accounts.take().iter().map(|one| (one.at, one.ran, one.queued)).collect();
         assert_eq!(told, [(10, 0, 0), (30, 20, 0), (45, 20, 15), (50, 25, 15), (90, 25, 15)]);
+    }
+
+    #[test]
+    fn of_more_waits_than_are_kept_the_first_and_the_last_are() {
+        let mut ledger = Ledger::default();
+        for turn in 0..3 * MOST as u64 {
+            ledger.at = turn * 2 * SHORT;
+            ledger.switches(7, false, 0, |_| true);
+            ledger.at += SHORT;
+            ledger.wakes(7, Some(8));
+        }
+        let kept: Vec<u64> = ledger.take_woken().iter().map(|one| one.since / SHORT / 2).collect();
+        let most = MOST as u64;
+        assert_eq!(kept, (0..most).chain(2 * most..3 * most).collect::<Vec<_>>());
+        assert!(ledger.take_woken().is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Looks at threads while they wait, without stopping them: what `/proc` says of their system call, of where in the
 //! kernel they are, and of how long they ran.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use super::accounts::Accounts;
 use super::clock::Clock;
+use super::limits::Limits;
 use super::marker::Marker;
-use super::usage::used;
+use super::object;
+use super::usage::{faults, used};
 use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
@@ -26,8 +28,8 @@ const SLOW: u64 = 500_000;
 const LIVELY: u64 = 300_000_000;
 /// What a look says of a thread's processor time is as exact as this, in nanoseconds.
 pub(super) const EXACT: u64 = 50_000;
-/// Samples that are kept.
-const MOST: usize = 100_000;
+/// Samples that are kept of the beginning, and as many of the end.
+const MOST: usize = 50_000;
 /// Functions of a stack that are kept.
 const DEPTH: usize = 24;
 /// Threads that are looked at each time.
@@ -68,6 +70,8 @@ pub(super) struct Looked {
     pub(super) lost: u64,
     /// When the marker was first written to.
     pub(super) marked: Option<u64>,
+    /// When the control group was seen to have been held back, and for how long by then.
+    pub(super) throttled: Vec<(u64, u64)>,
 }
 
 /// Begins to look, until `watched` is over; `is_abandoned` is asked each time.
@@ -80,7 +84,7 @@ pub(super) fn start(
     let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
-        let mut book = Samples::new();
+        let (mut book, mut limits) = (Samples::new(), Limits::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
@@ -91,6 +95,7 @@ pub(super) fn start(
                 let threads = watched.threads.lock().unwrap_or_else(PoisonError::into_inner);
                 threads.iter().copied().take(MOST_THREADS).collect()
             };
+            limits.look(threads.first().copied(), clock.now());
             for tid in threads {
                 let before = clock.now();
                 let Some(look) = Look::at(tid) else { continue };
@@ -105,7 +110,8 @@ pub(super) fn start(
             thread::sleep(pause);
         }
         let marked = marking.and_then(|marking| marking.join().ok()).flatten();
-        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost, marked }
+        let (accounts, lost, throttled) = (book.accounts.take(), book.lost, limits.seen);
+        Looked { samples: book.all(), accounts, lost, marked, throttled }
     })
 }
 
@@ -135,6 +141,8 @@ struct Look {
     stack: Vec<String>,
     /// What it has had of the processors in all.
     used: Used,
+    /// The page faults that it had in all, and its time in the kernel, if it ran a program of its own.
+    faults: Option<(u64, u64)>,
 }
 
 impl Look {
@@ -150,7 +158,8 @@ impl Look {
             return None;
         }
         let call = file("syscall").and_then(|text| system_call(&text));
-        Some(Self { call, channel, stack, used: used(tid)? })
+        let faults = if call.is_none() && channel.is_none() { faults(tid) } else { None };
+        Some(Self { call, channel, stack, used: used(tid)?, faults })
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -182,37 +191,105 @@ fn stack(text: &str) -> Vec<String> {
 }
 
 struct Samples {
-    done: Vec<Sample>,
+    /// Those of the beginning, and those of the end; those between them are counted.
+    first: Vec<Sample>,
+    later: VecDeque<Sample>,
+    lost: u64,
     accounts: Accounts,
     /// Of each thread, which sample is the last, and its processor time when that began.
     last: HashMap<i32, (usize, u64)>,
-    lost: u64,
+    /// Of each thread that ran a program of its own when it was last looked at, what faults it had had.
+    faults: HashMap<i32, (u64, u64)>,
 }
 
 impl Samples {
     fn new() -> Self {
-        let accounts = Accounts::new(EXACT);
-        Self { done: Vec::new(), accounts, last: HashMap::new(), lost: 0 }
+        Self {
+            first: Vec::new(),
+            later: VecDeque::new(),
+            lost: 0,
+            accounts: Accounts::new(EXACT),
+            last: HashMap::new(),
+            faults: HashMap::new(),
+        }
     }
 
     fn add(&mut self, tid: i32, now: u64, look: Look) {
         self.accounts.add(tid, now, look.used);
-        if let Some((last, ran)) = self.last.get(&tid)
-            && let sample = &mut self.done[*last]
+        let (faults, system) = self.faulted(tid, look.faults);
+        if let Some((last, ran)) = self.last.get(&tid).copied()
+            && let Some(sample) = self.kept(last)
             && look.is_same(sample)
         {
             sample.took = now.saturating_sub(sample.at);
             sample.seen += 1;
-            sample.ran = look.used.ran.saturating_sub(*ran);
+            sample.ran = look.used.ran.saturating_sub(ran);
+            sample.faults += faults;
+            sample.system += system;
             return;
         }
-        if self.done.len() == MOST {
-            self.lost += 1;
-            return;
-        }
-        self.last.insert(tid, (self.done.len(), look.used.ran));
+        self.last.insert(tid, (self.count(), look.used.ran));
         let Look { call, channel, stack, .. } = look;
-        self.done.push(Sample { tid, at: now, took: 0, seen: 1, ran: 0, call, channel, stack });
+        let waits = call.filter(|_| channel.is_some());
+        let file = waits.and_then(|call| object::file(tid, call));
+        let holder = waits.and_then(|call| object::holder(tid, call));
+        self.push(Sample {
+            tid,
+            at: now,
+            seen: 1,
+            faults,
+            system,
+            call,
+            file,
+            holder,
+            channel,
+            stack,
+            ..Sample::default()
+        });
+    }
+
+    /// What has come to a thread's faults since it was last looked at, if it ran a program of its own both times.
+    fn faulted(&mut self, tid: i32, now: Option<(u64, u64)>) -> (u64, u64) {
+        let before = match now {
+            Some(now) => self.faults.insert(tid, now),
+            None => self.faults.remove(&tid),
+        };
+        let grown = |(faults, system): (u64, u64), before: (u64, u64)| {
+            (faults.saturating_sub(before.0), system.saturating_sub(before.1))
+        };
+        now.zip(before).map_or((0, 0), |(now, before)| grown(now, before))
+    }
+
+    fn push(&mut self, sample: Sample) {
+        if self.first.len() < MOST {
+            self.first.push(sample);
+            return;
+        }
+        if self.later.len() == MOST {
+            self.later.pop_front();
+            self.lost += 1;
+        }
+        self.later.push_back(sample);
+    }
+
+    /// How many there were.
+    fn count(&self) -> usize {
+        self.first.len() + self.lost as usize + self.later.len()
+    }
+
+    /// A sample by its number, if it is kept.
+    fn kept(&mut self, number: usize) -> Option<&mut Sample> {
+        if number < self.first.len() {
+            return self.first.get_mut(number);
+        }
+        self.later.get_mut(number.checked_sub(self.first.len() + self.lost as usize)?)
+    }
+
+    /// What is kept, in the order in which it began.
+    fn all(self) -> Vec<Sample> {
+        let mut all = self.first;
+        all.extend(self.later);
+        all
     }
 }
 
@@ -239,15 +316,67 @@ mod tests {
             channel: Some(channel.to_owned()),
             stack: vec![],
             used: Used { ran, queued: 0 },
+            faults: None,
         };
         let mut book = Samples::new();
         book.add(1, 10, look("a", 100));
         book.add(2, 11, look("a", 0));
         book.add(1, 20, look("a", 105));
         book.add(1, 30, look("b", 106));
+        let all = book.all();
         let seen: Vec<_> =
-            book.done.iter().map(|one| (one.tid, one.at, one.took, one.seen, one.ran)).collect();
+            all.iter().map(|one| (one.tid, one.at, one.took, one.seen, one.ran)).collect();
         assert_eq!(seen, [(1, 10, 10, 2, 5), (2, 11, 0, 1, 0), (1, 30, 0, 1, 0)]);
+    }
+
+    #[test]
+    fn faults_count_from_one_look_at_a_running_thread_to_the_next() {
+        let look = |faults: Option<(u64, u64)>, stack: &str| Look {
+            call: None,
+            channel: faults.is_none().then(|| "futex_do_wait".to_owned()),
+            stack: vec![stack.to_owned()],
+            used: Used::default(),
+            faults,
+        };
+        let mut book = Samples::new();
+        for (at, faults, stack) in [
+            (1, Some((10, 100)), "a"),
+            (2, Some((15, 130)), "a"),
+            // What is left of an older wait says nothing of what a thread does that runs.
+            (3, Some((35, 180)), "b"),
+            (4, None, "c"),
+            (5, Some((99, 900)), "a"),
+        ] {
+            book.add(1, at, look(faults, stack));
+        }
+        let told: Vec<_> = book.all().iter().map(|one| (one.at, one.faults, one.system)).collect();
+        assert_eq!(told, [(1, 5, 30), (3, 20, 50), (4, 0, 0), (5, 0, 0)]);
+    }
+
+    #[test]
+    fn of_more_samples_than_are_kept_the_first_and_the_last_are() {
+        let look = |name: String| Look {
+            call: None,
+            channel: Some(name),
+            stack: vec![],
+            used: Used { ran: 0, queued: 0 },
+            faults: None,
+        };
+        let mut book = Samples::new();
+        for at in 0..3 * MOST as u64 {
+            book.add(1, at, look(at.to_string()));
+        }
+        // The last one goes on; another thread's last one is not kept any more, and so it begins anew.
+        let last = 3 * MOST as u64 - 1;
+        book.add(1, last + 5, look(last.to_string()));
+        book.last.insert(2, (MOST + 1, 0));
+        book.add(2, last + 6, look((MOST + 1).to_string()));
+        assert_eq!(book.lost, MOST as u64 + 1);
+        let all = book.all();
+        assert_eq!((all.len(), all[MOST - 1].at), (2 * MOST, MOST as u64 - 1));
+        let ends: Vec<_> =
+            all[2 * MOST - 2..].iter().map(|one| (one.tid, one.at, one.seen)).collect();
+        assert_eq!(ends, [(1, last, 2), (2, last + 6, 1)]);
     }
 
     #[test]

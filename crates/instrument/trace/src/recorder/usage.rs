@@ -1,7 +1,9 @@
 //! What threads use, as `/proc` says.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 
+use super::proc::fields;
 use crate::record::Used;
 
 /// What a thread has had of the processors since it began.
@@ -26,9 +28,55 @@ pub(super) fn read(tid: i32) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
 }
 
+/// Page faults of a thread that waited for no device, and its time in the kernel, in nanoseconds, since it began.
+pub(super) fn faults(tid: i32) -> Option<(u64, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
+    // The first of these is the third field; minflt is the tenth, and stime the fifteenth (proc_pid_stat(5)).
+    let mut fields = fields(&stat)?.skip(7);
+    let faults = fields.next()?.parse().ok()?;
+    let ticks: u64 = fields.nth(4)?.parse().ok()?;
+    let second = rustix::param::clock_ticks_per_second().max(1);
+    Some((faults, ticks.saturating_mul(1_000_000_000 / second)))
+}
+
 /// Bytes of memory that a process has.
 pub(super) fn resident(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Mappings beyond which nobody counts.
+const MOST_MAPPINGS: usize = 1 << 20;
+
+/// How many mappings a process has. The kernel takes the lock of its address space, again and again, while they are read.
+pub(super) fn mappings(pid: i32) -> Option<u64> {
+    let file = BufReader::new(fs::File::open(format!("/proc/{pid}/maps")).ok()?);
+    let lines = file.split(b'\n').take(MOST_MAPPINGS).take_while(Result::is_ok);
+    Some(lines.count() as u64).filter(|count| *count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_some_mappings_and_one_that_is_not_there_has_none() {
+        let me = std::process::id().cast_signed();
+        assert!(mappings(me).is_some_and(|count| (5..100_000).contains(&count)));
+        assert_eq!(mappings(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_thread_s_page_faults_are_its_own() {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let (before, _) = faults(me).unwrap();
+        let pages = 2000;
+        let memory = vec![1u8; pages * rustix::param::page_size()];
+        let (after, system) = faults(me).unwrap();
+        // With huge pages there are fewer.
+        assert!(after > before && memory[5] == 1);
+        assert!(system < 1_000_000_000_000, "{system}");
+        assert_eq!(faults(i32::MAX), None);
+    }
 }

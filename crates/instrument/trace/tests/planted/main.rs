@@ -3,6 +3,7 @@
 mod gain;
 mod path;
 mod score;
+mod waits;
 mod whole;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ const TESTS: &[Test] = &[
     ("a_call_that_fails_in_the_replay_is_named", gain::failing_call),
     ("what_the_start_hung_on_leads_from_the_first_thread_to_the_vcpu_s", path::of_two_threads),
     ("who_woke_the_thread_that_joined_is_seen_by_tracefs", path::joined),
+    ("a_wait_that_is_no_call_to_kvm_is_listed_with_what_is_known_of_it", waits::of_any_kind),
     ("a_large_slot_is_named_where_it_is_a_wait_on_this_host", large_slot),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
 ];

@@ -9,12 +9,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use mayfly_trace::{Choice, Error, Trace};
+use mayfly_trace::{Choice, Error, Stall, Trace};
 
 use crate::{launch, planted, traced_by};
 
 /// What is planted: the argument, its sizes, and the cause's code.
-const CAUSES: [(&str, u64, u64, &str); 12] = [
+const CAUSES: [(&str, u64, u64, &str); 14] = [
     ("irqchip", 1, 1, "grace-period"),
     ("unregister", 1, 1, "grace-period"),
     ("vcpus", 56, 80, "vcpus-one-by-one"),
@@ -27,6 +27,8 @@ const CAUSES: [(&str, u64, u64, &str); 12] = [
     ("fault", 5, 40, "userfault"),
     ("image", 4, 12, "image-loading"),
     ("hold", 20, 60, "held-elsewhere"),
+    ("lock", 10, 60, "lock-contention"),
+    ("file", 10, 60, "lock-contention"),
 ];
 
 /// What every life has, or a host on which others work: neither right nor wrong.
@@ -110,8 +112,12 @@ fn run(turn: u64, choice: Choice, dice: &mut Dice) -> Run {
     }
     let arguments: Vec<String> = chosen.values().map(|(argument, _)| argument.clone()).collect();
     let planted = chosen.values().map(|(_, code)| *code).collect();
-    let mut said = codes(&trace(&arguments, choice, dice));
-    let was_busy = said.contains(BUSY);
+    let trace = trace(&arguments, choice, dice);
+    let mut said = codes(&trace);
+    // What it waited outside of its calls is added up, and may be no single wait.
+    let is_busy = |stall: &Stall| stall.cause.as_ref().is_some_and(|cause| cause.code == BUSY);
+    let is_sum = |stall: &Stall| stall.what.starts_with("runnable");
+    let was_busy = trace.stalls.iter().any(|stall| is_busy(stall) && !is_sum(stall));
     said.retain(|code| !NATURAL.contains(&code.as_str()));
     Run { arguments, planted, said, was_busy }
 }

@@ -97,7 +97,7 @@ mod tests {
         };
         let exits = of("vm_exits_total");
         assert_eq!(exits.len(), 2);
-        assert!(exits.iter().all(|one| matches!(one.value, Value::Counter(4.0 | 5.0))));
+        assert!(exits.iter().all(|one| matches!(one.value, Value::Untyped(4.0 | 5.0))));
         assert_eq!((of("vm_vcpus").len(), of("vm_state").len(), of("vms").len()), (1, 10, 1));
         assert_eq!(of("vm_call_wait_seconds")[0].labels.get("call"), Some("KVM_CREATE_VCPU"));
     }

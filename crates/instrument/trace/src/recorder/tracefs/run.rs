@@ -281,6 +281,7 @@ impl Recording {
             }
         }
         let mut trace = book.finish(looking);
+        trace.lost_events = lost;
         let told = || told.end(root).filter(|_| is_gone);
         trace.end = end.map(|(end, _)| end).or_else(told);
         drop(reader);

@@ -1,0 +1,201 @@
+use super::*;
+use crate::record::{Account, Object, Process, Recorder};
+
+const MS: u64 = 1_000_000;
+
+fn call(tid: i32, name: &str, at: u64, took: u64) -> Call {
+    let (at, took, on) = (at * MS, Some(took * MS), Some(Object::Vcpu { vm: 0, id: 0 }));
+    Call { tid, pid: 1, at, took, name: name.into(), on, result: Some(0), ..Call::default() }
+}
+
+/// A thread was seen to sleep in a call, in a function of the kernel.
+fn look(tid: i32, number: libc::c_long, function: &str, at: u64, took: u64) -> Sample {
+    Sample {
+        tid,
+        at: at * MS,
+        took: took * MS,
+        seen: 2 + took,
+        call: Some((number as u64, [3; 4])),
+        channel: Some(function.to_owned()),
+        ..Sample::default()
+    }
+}
+
+/// The program's first thread creates a VM at 10 ms, and a second thread at 90, which runs the vCPU from 100 to 110 ms, and
+/// again from 190 to 200. All is over at 230 ms. The scheduler has told of nothing but what the threads had of the processors:
+/// nothing, but for a part of the second's time.
+fn trace(samples: Vec<Sample>) -> Trace {
+    let thread = |tid, at, gone| Thread {
+        tid,
+        pid: 1,
+        maker: (tid > 1).then_some(1),
+        at: at * MS,
+        ending: Some(gone * MS - 1),
+        gone: Some(gone * MS),
+        vcpu: tid == 2,
+        ..Thread::default()
+    };
+    let account = |tid, at, ran| Account { tid, at: at * MS, ran: ran * MS, queued: 0 };
+    let executed = vec![(MS, "/vmm".to_owned())];
+    let process = Process { pid: 1, gone: Some(230 * MS), executed, ..Process::default() };
+    let mut created = call(1, "KVM_CREATE_VM", 10, 0);
+    created.arguments = [("vm".to_owned(), 0)].into();
+    let mut trace = Trace {
+        span: 230 * MS,
+        recorder: Recorder::Ptrace,
+        processes: vec![process],
+        threads: vec![thread(1, 0, 230), thread(2, 90, 210), thread(3, 5, 205)],
+        calls: vec![created, call(2, "KVM_RUN", 100, 10), call(2, "KVM_RUN", 190, 10)],
+        accounts: vec![
+            account(1, 0, 0),
+            account(1, 230, 0),
+            account(2, 90, 0),
+            account(2, 120, 30),
+            account(2, 180, 30),
+            account(2, 210, 60),
+            account(3, 5, 0),
+            account(3, 205, 0),
+        ],
+        samples,
+        ..Trace::default()
+    };
+    trace.phases = trace.find_phases();
+    trace.critical_paths = trace.find_critical_paths();
+    trace
+}
+
+/// Thread, what, beginning and length in milliseconds of each wait.
+fn told(trace: &Trace) -> Vec<(i32, String, u64, u64)> {
+    let stalls = trace.find_stalls().into_iter();
+    stalls.map(|one| (one.tid, one.what, one.at / MS, one.took / MS)).collect()
+}
+
+#[test]
+fn what_the_start_hangs_on_is_listed_whatever_call_it_is() {
+    for (number, name) in [
+        (libc::SYS_futex, "futex"),
+        (libc::SYS_flock, "flock"),
+        (libc::SYS_wait4, "wait4"),
+        (libc::SYS_recvmsg, "recvmsg"),
+        (libc::SYS_fsync, "fsync"),
+        (9999, "system call 9999"),
+    ] {
+        let one = trace(vec![look(1, number, "somewhere", 40, 30)]);
+        let stalls = one.find_stalls();
+        assert_eq!(stalls[0].what, name);
+        assert_eq!((stalls[0].tid, stalls[0].took >= 30 * MS), (1, true), "{stalls:?}");
+        assert!(stalls[0].cause.is_none() && stalls[0].known[0] == "it slept in somewhere");
+    }
+}
+
+#[test]
+fn a_thread_on_which_nothing_hangs_waits_for_work() {
+    // The third thread sleeps all the time, and nobody waits for it.
+    assert_eq!(told(&trace(vec![look(3, libc::SYS_ppoll, "poll", 6, 190)])), []);
+    // The first one joins the vCPU's thread, while that runs.
+    assert_eq!(told(&trace(vec![look(1, libc::SYS_futex, "futex_do_wait", 101, 98)])), []);
+}
+
+#[test]
+fn the_scheduler_s_events_say_how_long_it_was_and_who_ended_it() {
+    let mut one = trace(vec![look(1, libc::SYS_futex, "futex_do_wait", 45, 20)]);
+    one.recorder = Recorder::Tracefs;
+    one.wakes = vec![Wake { tid: 1, since: 41 * MS, at: 71 * MS, by: Some(3) }];
+    one.critical_paths = one.find_critical_paths();
+    let stalls = one.find_stalls();
+    let stall = stalls.iter().find(|stall| stall.what == "futex").unwrap();
+    assert_eq!((stall.tid, stall.at / MS, stall.took / MS), (1, 41, 30));
+    // The third one, which ended it, had nothing of the processors.
+    let ended = "thread 3 ended it, which meanwhile ran 0 ns, asleep 30.0 ms";
+    assert_eq!(stall.known, ["it slept in futex_do_wait", ended]);
+    // One that nobody has looked at is listed as well.
+    one.wakes.push(Wake { tid: 1, since: 74 * MS, at: 86 * MS, by: None });
+    one.critical_paths = one.find_critical_paths();
+    let told = told(&one);
+    assert!(told.contains(&(1, "asleep".to_owned(), 74, 12)), "{told:?}");
+    one.wakes.pop();
+    // One that nobody of the program's ended has nobody's name.
+    one.wakes[0].by = Some(77);
+    one.critical_paths = one.find_critical_paths();
+    let stalls = one.find_stalls();
+    assert_eq!(stalls[0].known, ["it slept in futex_do_wait"]);
+}
+
+#[test]
+fn a_vcpu_that_does_not_get_on_between_its_runs_is_listed_and_one_that_may_halt_is_not() {
+    let waits = |number, controller: bool| {
+        let mut one = trace(vec![look(2, number, "somewhere", 130, 40)]);
+        let irqchip = call(1, "KVM_CREATE_IRQCHIP", 12, 0);
+        if controller {
+            one.calls.insert(1, irqchip);
+        }
+        told(&one).into_iter().map(|(tid, what, ..)| (tid, what)).collect::<Vec<_>>()
+    };
+    let one = |what: &str| vec![(2, what.to_owned())];
+    assert_eq!(waits(libc::SYS_fsync, false), one("fsync"));
+    assert_eq!(waits(libc::SYS_futex, true), one("futex"));
+    // Where the program has the interrupt controller, its guest may halt there.
+    assert_eq!(waits(libc::SYS_futex, false), []);
+}
+
+#[test]
+fn what_a_call_of_the_record_or_its_own_wait_has_is_not_listed_again() {
+    // It is in the call that creates the VM.
+    let mut one = trace(vec![look(1, libc::SYS_ioctl, "somewhere", 12, 30)]);
+    one.calls[0].took = Some(40 * MS);
+    assert_eq!(told(&one).len(), 1);
+    // A sleep that it asks for, by the thread that creates the VM, has a cause of its own.
+    let mut one = trace(vec![look(1, libc::SYS_clock_nanosleep, "hrtimer_nanosleep", 41, 28)]);
+    let mut sleep = call(1, "sleep", 40, 30);
+    sleep.arguments = [("time".to_owned(), 30 * MS)].into();
+    one.calls.insert(1, sleep);
+    let stalls = one.find_stalls();
+    assert_eq!(stalls.len(), 1);
+    assert_eq!(stalls[0].cause.as_ref().unwrap().code, "own-sleep");
+}
+
+#[test]
+fn short_sleeps_and_a_thread_that_runs_are_none() {
+    assert_eq!(told(&trace(vec![])), []);
+    // It is seen in one call for long, and ran for all but a millisecond of it.
+    let mut one = trace(vec![look(1, libc::SYS_read, "vfs_read", 40, 30)]);
+    let account = |at, ran| Account { tid: 1, at: at * MS, ran: ran * MS, queued: 0 };
+    one.accounts.retain(|account| account.tid != 1);
+    one.accounts.extend([account(0, 0), account(20, 20), account(90, 89), account(230, 229)]);
+    assert_eq!(told(&one), []);
+}
+
+#[test]
+fn a_page_that_comes_late_and_a_signal_that_stops_are_called_so() {
+    let what = |call, stack: &[&str]| {
+        let stack = stack.iter().map(|name| (*name).to_owned()).collect();
+        let sample = Sample { call, stack, ..look(1, 0, "io_schedule", 40, 30) };
+        told(&trace(vec![sample]))[0].1.clone()
+    };
+    assert_eq!(what(None, &["filemap_fault", "handle_mm_fault"]), "a page fault");
+    assert_eq!(what(Some((0, [0; 4])), &["do_signal_stop"]), "stopped by a signal");
+    assert_eq!(what(None, &[]), "asleep in io_schedule");
+}
+
+#[test]
+fn memory_that_is_touched_for_the_first_time_is_listed_where_the_kernel_had_most_of_the_time() {
+    let touches = |faults: u64, system: u64| {
+        let looks = [(40, 5), (46, 20), (67, 13)].map(|(at, took)| Sample {
+            stack: vec![format!("older_{at}")],
+            faults: faults / 3,
+            system: system * MS / 3,
+            call: None,
+            channel: None,
+            ..look(1, 0, "", at, took)
+        });
+        let mut one = trace(looks.to_vec());
+        let account = |at, ran| Account { tid: 1, at: at * MS, ran: ran * MS, queued: 0 };
+        one.accounts.retain(|account| account.tid != 1);
+        one.accounts.extend([account(0, 0), account(230, 230)]);
+        let stalls = one.find_stalls().into_iter();
+        stalls.map(|one| (one.at / MS, one.took / MS, one.cause.unwrap().code)).collect::<Vec<_>>()
+    };
+    assert_eq!(touches(9000, 30), [(40, 40, "first-touch".to_owned())]);
+    // Few faults; its own code has most of the time; each fault takes too long to be one.
+    assert_eq!((touches(30, 30), touches(9000, 12), touches(66, 90)), (vec![], vec![], vec![]));
+}
