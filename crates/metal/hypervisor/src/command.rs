@@ -109,7 +109,7 @@ pub enum Forks {
 }
 
 /// The most VMs that one command forks.
-const MOST_FORKS: u32 = 4096;
+pub const MOST_FORKS: u32 = 4096;
 
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;

@@ -1,6 +1,7 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
 //! them, its device tree and the modules in it, the arrival of its CPUs and those that take threads, the threads that wait
-//! and that sleep, the device tree of a guest, packed kernels, the log of a guest, and the monitor's commands.
+//! and that sleep, the device tree of a guest, packed kernels, the log of a guest, and the monitor's
+//! commands.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
 
@@ -17,6 +18,7 @@ pub mod card;
 pub mod chunks;
 pub mod command;
 pub mod contents;
+pub mod control;
 pub mod division;
 pub mod flat;
 pub mod flights;
