@@ -1,5 +1,6 @@
 //! The network card of a VM.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::virtio::net::{Net, Packet};
@@ -21,9 +22,14 @@ use crate::bare::world::share::pause;
 /// The card of a VM, and what it is to be.
 pub(crate) struct Card {
     virtio: Arc<Virtio<Net, [u8; 6]>>,
-    config: card::Card,
-    mac: [u8; 6],
+    /// What it is to be on its network, and its address; none of a fork, which is on no network.
+    config: Option<(card::Card, [u8; 6])>,
     port: SpinLock<Option<Port>>,
+}
+
+/// A card with that address.
+pub(crate) fn make(mac: [u8; 6]) -> Mmio<Net> {
+    Mmio::new(Net::new(mac))
 }
 
 /// How many frames of a VM are carried before its other devices are served.
@@ -40,10 +46,26 @@ impl Card {
     ) -> Option<Self> {
         config.network.as_ref()?;
         let mac = config.mac(name);
-        let make = |mac| Mmio::new(Net::new(mac));
         let virtio = Virtio::new(world, mac, make, line, CARD_INTERRUPT, bell);
         let (virtio, port) = (Arc::new(virtio), SpinLock::new(None));
-        Some(Self { virtio, config: config.clone(), mac, port })
+        Some(Self { virtio, config: Some((config.clone(), mac)), port })
+    }
+
+    /// The card of a fork, which goes on as that of its frozen VM.
+    pub(crate) fn made(
+        world: &Arc<World>,
+        mut card: Box<Mmio<Net>>,
+        line: &Arc<Controller>,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        card.set_link(false);
+        let virtio = Virtio::made(world, card, make, line, CARD_INTERRUPT, bell);
+        Self { virtio: Arc::new(virtio), config: None, port: SpinLock::new(None) }
+    }
+
+    /// The device.
+    pub(crate) fn virtio(&self) -> &Virtio<Net, [u8; 6]> {
+        &self.virtio
     }
 
     /// Its registers.
@@ -53,7 +75,8 @@ impl Card {
 
     /// Whether it is on the network that leads out of the machine, and the machine has no card for that.
     pub(crate) fn leads_nowhere(&self) -> bool {
-        self.config.network.as_deref() == Some(UPLINK) && own::card::get().is_none()
+        let network = self.config.as_ref().and_then(|(config, _)| config.network.as_deref());
+        network == Some(UPLINK) && own::card::get().is_none()
     }
 
     /// It comes to its network, with the memory of its VM.
@@ -62,16 +85,17 @@ impl Card {
     ///
     /// Why it does not. It sends nothing then, and receives nothing.
     pub(crate) fn attach(&self, memory: &Arc<GuestMemory>) -> Result<(), NoPort> {
+        let Some((config, mac)) = &self.config else { return Ok(()) };
         let end = Arc::new(End::Card { virtio: self.registers(), memory: Arc::clone(memory) });
-        let name = self.config.network.clone().unwrap_or_default();
+        let name = config.network.clone().unwrap_or_default();
         let leads_out = name == UPLINK;
         let out = own::card::get().filter(|_| leads_out).map(|card| Arc::new(End::Uplink(card)));
         let mut network = NETWORK.lock();
         let config = Config {
-            place: Place::Card(self.mac),
+            place: Place::Card(*mac),
             network: network.number(name)?,
-            isolated: self.config.isolated,
-            limits: Limits { bytes: self.config.rate, packets: None },
+            isolated: config.isolated,
+            limits: Limits { bytes: config.rate, packets: None },
         };
         let port = network.switch.try_add(config, end, now())?;
         let out = network.lead_out(config.network, out);

@@ -92,17 +92,21 @@ impl Network {
     }
 }
 
-/// Gives a frame that `from` has sent to all that it is for.
+/// Gives a frame that `from` has sent to all that it is for. When it `is_over`, those that do not have it lose it.
 pub(super) fn deliver(
     from: Port,
     mut targets: Targets,
     (len, offload, source): (u64, &Offload, &impl Source),
     is_over: &impl Fn() -> bool,
 ) {
-    while !is_over() {
+    loop {
         let target = NETWORK.lock().switch.next_target(&mut targets);
         let Some((to, end)) = target else { return };
-        match end.receive(from, len, offload, source) {
+        let received = match is_over() {
+            true => Err(Lost::NotWorking),
+            false => end.receive(from, len, offload, source),
+        };
+        match received {
             Err(Lost::Unreadable) => NETWORK.lock().switch.refuse(from),
             received => NETWORK.lock().switch.count(to, len, received.is_ok()),
         }
