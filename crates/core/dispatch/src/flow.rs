@@ -186,7 +186,8 @@ impl State {
 
     /// Of one that is over: whether a segment is the client's FIN again, which what is kept answers.
     pub(crate) fn is_last_again(&self, segment: &Segment<'_>) -> bool {
-        segment.fin && self.client_fin == Fin::Acked(segment.end()) && self.has_last
+        let is_fin = segment.fin && !segment.syn && !segment.rst;
+        is_fin && self.client_fin == Fin::Acked(segment.end()) && self.has_last
     }
 
     /// Of one that is over: whether a SYN begins another, and is no duplicate of an older one.
