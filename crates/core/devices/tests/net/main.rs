@@ -165,6 +165,21 @@ fn a_driver_announces_itself_when_it_is_asked_to_and_knows_how() {
 }
 
 #[test]
+fn the_rings_of_queues_that_are_on_are_where_the_driver_has_put_them() {
+    let mut guest = Guest::new(1, ALL);
+    let rings: Vec<_> = guest.card.rings().collect();
+    let of = |queue: u64| [0x4000_4000 + 0x1_0000 * queue, 0x4000_8000 + 0x1_0000 * queue];
+    let bytes = [6 + 2 * 64, 6 + 8 * 64];
+    let right = (0..3).flat_map(|queue| of(queue).into_iter().zip(bytes));
+    assert_eq!(rings, right.collect::<Vec<_>>());
+    guest.set(0x30, TRANSMIT);
+    guest.set(0x44, 0);
+    assert_eq!(guest.card.rings().count(), 4);
+    guest.set(0x70, 0);
+    assert_eq!(guest.card.rings().count(), 0);
+}
+
+#[test]
 fn a_driver_that_looks_is_told_when_its_network_goes_and_comes() {
     let mut guest = Guest::new(1, ALL | STATUS);
     let mut seen = |is_up| {

@@ -126,7 +126,10 @@ impl Backend for Net {
     fn config(&self, offset: u64) -> u8 {
         match offset {
             0..6 => self.mac[offset as usize],
-            6 => u8::from(self.is_up) * LINK_UP | u8::from(self.announces) * ANNOUNCE,
+            6 => {
+                let bit = |is_set, bit| if is_set { bit } else { 0 };
+                bit(self.is_up, LINK_UP) | bit(self.announces, ANNOUNCE)
+            }
             _ => 0,
         }
     }
