@@ -24,7 +24,7 @@ use arch::{
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
-use network::{Card, UPLINK};
+use network::{Card, Seat, UPLINK};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
@@ -119,17 +119,19 @@ impl Devices {
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
     }
 
-    /// Devices that go on as others were: these, and a clock. Their thread looks at all of them.
+    /// Devices that go on as others were: these, and a clock. Their thread looks at all of them. Their card has that seat, if
+    /// they are those of a fork of a service.
     pub(crate) fn resumed(
         world: &Arc<World>,
         controller: &Arc<Controller>,
         raw: Raw,
         clock: RealTimeClock,
+        seat: Option<Seat>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
         let Raw { entropy, disk, card } = raw;
         let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
-        let card = card.map(|card| Card::made(world, card, controller, &bell));
+        let card = card.map(|card| Card::made(world, card, seat, controller, &bell));
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
@@ -179,10 +181,11 @@ impl Devices {
         name: &str,
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
-        if let Some(card) = &self.card
-            && let Err(why) = card.attach(memory)
-        {
-            say!("mayfly: {name} has no network: {why}");
+        if let Some(card) = &self.card {
+            card.own_rings(memory);
+            if let Err(why) = card.attach(memory) {
+                say!("mayfly: {name} has no network: {why}");
+            }
         }
         if self.card.as_ref().is_some_and(Card::leads_nowhere) {
             say!(

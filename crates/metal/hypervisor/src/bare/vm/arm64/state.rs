@@ -19,6 +19,7 @@ use super::chipset::Chipset;
 use super::format::PA_RANGE;
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
 use crate::bare::devices::frames::Frames;
+use crate::bare::devices::network::Seat;
 use crate::bare::devices::{Devices, Parts, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
@@ -144,7 +145,8 @@ impl From<OutOfMemory> for NotResumed {
     }
 }
 
-/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs.
+/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs; with that
+/// seat, if it is a fork of a service.
 pub(crate) fn resume(
     plan: &Plan,
     state: &[u8],
@@ -152,6 +154,7 @@ pub(crate) fn resume(
     places: &Arc<Places>,
     world: &Arc<World>,
     disk: Option<Frames>,
+    seat: Option<Seat>,
 ) -> Result<Resumed, NotResumed> {
     let count = plan.vcpus as usize;
     let mut gic = Chipset::controller(count, places)?;
@@ -192,6 +195,6 @@ pub(crate) fn resume(
     }
     let timer_offset = offset(timer::ticks(), loaded.virtual_count);
     let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
-    let devices = Devices::resumed(world, &chipset.controller, raw, clock);
+    let devices = Devices::resumed(world, &chipset.controller, raw, clock, seat);
     Ok(Resumed { chipset, devices, console, vcpus })
 }
