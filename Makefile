@@ -29,8 +29,8 @@ miri: setup ## have Miri interpret tests, looking for undefined behaviour; some 
 # a file beside its test, and tried first from then on.
 CASES ?= 20000
 
-fuzz: setup ## try random guests, drivers, syndromes, traces, saved states and programs without unsafe; some minutes
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
+fuzz: setup ## try random guests, drivers, frames, syndromes, traces, saved states and programs without unsafe; some minutes
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-devices --package mayfly-dispatch --package mayfly-arm64
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --test state
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe --test dirty_rounds
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-machine --test hwtrace

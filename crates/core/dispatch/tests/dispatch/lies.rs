@@ -59,6 +59,10 @@ fn lengths_that_lie_are_malformed_and_every_beginning_of_a_frame_is_dropped() {
     {
         drops(&with(at, byte), Dropped::Malformed);
     }
+    // A header of IP of 16 bytes, behind which all is in its place.
+    let mut short = syn().ack(0x5000_0000).bytes();
+    short[14] = 0x44;
+    drops(&short, Dropped::Malformed);
     for byte in [0, 0x40, 0x60, 0xf0] {
         drops(&with(46, byte), Dropped::Malformed);
     }

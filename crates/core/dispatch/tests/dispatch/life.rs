@@ -21,16 +21,16 @@ fn opening(dispatcher: &mut Dispatcher) -> Flow {
 /// The handshake is done: 101 is the client's next number, and 901 the fork's.
 fn open(dispatcher: &mut Dispatcher) -> Flow {
     let flow = opening(dispatcher);
-    sends(dispatcher, flow, fork(0).seq(900).syn().ack(101));
-    delivers(dispatcher, flow, client(0).seq(101).ack(901));
+    sends(dispatcher, flow, &fork(0).seq(900).syn().ack(101));
+    delivers(dispatcher, flow, &client(0).seq(101).ack(901));
     flow
 }
 
-fn sends(dispatcher: &mut Dispatcher, flow: Flow, segment: Tcp) {
+fn sends(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
     assert_eq!(dispatcher.from_fork(flow, &segment.bytes(), 0), Port::Send, "{segment:?}");
 }
 
-fn delivers(dispatcher: &mut Dispatcher, flow: Flow, segment: Tcp) {
+fn delivers(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
     let action = dispatcher.from_outside(&segment.bytes(), 0);
     assert_eq!(action, Uplink::Deliver(flow), "{segment:?}");
 }
@@ -38,9 +38,9 @@ fn delivers(dispatcher: &mut Dispatcher, flow: Flow, segment: Tcp) {
 /// The fork has closed first, and is over: its last acknowledgement is returned.
 fn closed(dispatcher: &mut Dispatcher) -> Vec<u8> {
     let flow = open(dispatcher);
-    delivers(dispatcher, flow, client(0).seq(101).ack(901).data(10));
-    sends(dispatcher, flow, fork(0).seq(901).ack(111).data(20).fin());
-    delivers(dispatcher, flow, client(0).seq(111).ack(922).fin());
+    delivers(dispatcher, flow, &client(0).seq(101).ack(901).data(10));
+    sends(dispatcher, flow, &fork(0).seq(901).ack(111).data(20).fin());
+    delivers(dispatcher, flow, &client(0).seq(111).ack(922).fin());
     let last = fork(0).seq(922).ack(112).bytes();
     assert_eq!(dispatcher.from_fork(flow, &last, 0), Port::SendLast);
     assert_eq!(dispatcher.live(), 0);
@@ -76,7 +76,7 @@ fn a_newer_syn_takes_the_place_of_one_that_no_fork_has_seen() {
     // Answers go where the newer one came from.
     let answer = fork(0).seq(900).syn().ack(8);
     assert_eq!(dispatcher.from_fork(flow, &answer.bytes(), 0), Port::Dropped(Dropped::Foreign));
-    sends(&mut dispatcher, flow, Tcp { to: newer.from, ..answer });
+    sends(&mut dispatcher, flow, &Tcp { to: newer.from, ..answer });
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn what_a_frame_is_filled_up_with_is_not_kept_and_all_options_are() {
 fn a_flow_is_over_when_its_last_acknowledgement_goes_to_its_fork() {
     let mut dispatcher = dispatcher();
     let flow = open(&mut dispatcher);
-    delivers(&mut dispatcher, flow, client(0).seq(101).ack(901).data(10).fin());
-    sends(&mut dispatcher, flow, fork(0).seq(901).ack(112).data(20).fin());
+    delivers(&mut dispatcher, flow, &client(0).seq(101).ack(901).data(10).fin());
+    sends(&mut dispatcher, flow, &fork(0).seq(901).ack(112).data(20).fin());
     // Of the data alone: it is not over.
-    delivers(&mut dispatcher, flow, client(0).seq(112).ack(921));
+    delivers(&mut dispatcher, flow, &client(0).seq(112).ack(921));
     let last = client(0).seq(112).ack(922).bytes();
     assert_eq!(dispatcher.from_outside(&last, 0), Uplink::DeliverLast(flow));
     assert_eq!(dispatcher.live(), 0);
@@ -155,9 +155,9 @@ fn a_syn_of_a_flow_that_is_remembered_wins_if_its_number_is_beyond() {
 fn a_new_syn_of_a_flow_with_a_fork_goes_to_that_fork() {
     let mut dispatcher = dispatcher();
     let flow = open(&mut dispatcher);
-    delivers(&mut dispatcher, flow, client(0).seq(5_000).syn());
+    delivers(&mut dispatcher, flow, &client(0).seq(5_000).syn());
     // It says what it expects (RFC 9293, section 3.10.7.4), the client has no such connection, and begins again.
-    sends(&mut dispatcher, flow, fork(0).seq(901).ack(101));
+    sends(&mut dispatcher, flow, &fork(0).seq(901).ack(101));
     let rst = client(0).seq(101).rst().bytes();
     assert_eq!(dispatcher.from_outside(&rst, 0), Uplink::DeliverLast(flow));
     let again = dispatcher.from_outside(&client(0).seq(5_000).syn().bytes(), 0);
@@ -168,9 +168,9 @@ fn a_new_syn_of_a_flow_with_a_fork_goes_to_that_fork() {
 fn a_rst_with_another_number_than_the_next_ends_nothing() {
     let mut dispatcher = dispatcher();
     let flow = open(&mut dispatcher);
-    delivers(&mut dispatcher, flow, client(0).seq(101).ack(901).data(10));
+    delivers(&mut dispatcher, flow, &client(0).seq(101).ack(901).data(10));
     for seq in [100, 102, 110, 112, 0, 1 << 31] {
-        delivers(&mut dispatcher, flow, client(0).seq(seq).rst());
+        delivers(&mut dispatcher, flow, &client(0).seq(seq).rst());
     }
     let counts = *dispatcher.counts();
     assert_eq!(counts.ended.total(), 0);
@@ -208,7 +208,7 @@ fn a_flow_that_stays_half_open_ends_and_repeated_syns_do_not_prolong_it() {
     let mut dispatcher = dispatcher();
     let Uplink::Fork(waiting) = dispatcher.from_outside(&syn(1).bytes(), 0) else { panic!() };
     let flow = opening(&mut dispatcher);
-    sends(&mut dispatcher, flow, fork(0).seq(900).syn().ack(101));
+    sends(&mut dispatcher, flow, &fork(0).seq(900).syn().ack(101));
     // Neither what comes again, nor what acknowledges what was never sent, completes the handshake.
     for segment in [syn(0), client(0).seq(101).ack(902), client(0).seq(101).ack(900)] {
         assert_eq!(dispatcher.from_outside(&segment.bytes(), 90), Uplink::Deliver(flow));
@@ -253,6 +253,22 @@ fn a_flow_ends_at_last_however_busy_it_is() {
     assert_eq!(dispatcher.expired(4_999), None);
     assert_eq!(dispatcher.expired(5_000), Some(flow));
     assert_eq!(dispatcher.counts().ended.of(End::TooLong), 1);
+}
+
+#[test]
+fn a_flow_that_is_over_is_not_taken_for_the_one_in_its_place() {
+    let mut dispatcher = Dispatcher::try_new(config(1, 0)).unwrap();
+    let Uplink::Fork(old) = dispatcher.from_outside(&syn(0).bytes(), 0) else { panic!() };
+    assert!(dispatcher.failed(old));
+    let Uplink::Fork(flow) = dispatcher.from_outside(&syn(0).bytes(), 0) else { panic!() };
+    assert_ne!(old.number(), flow.number());
+    assert_eq!(dispatcher.forked(old), None);
+    assert!(!dispatcher.failed(old));
+    assert!(dispatcher.forked(flow).is_some());
+    let answer = fork(0).seq(900).syn().ack(101);
+    let gone = Port::Dropped(Dropped::Unknown);
+    assert_eq!(dispatcher.from_fork(old, &answer.bytes(), 0), gone);
+    sends(&mut dispatcher, flow, &answer);
 }
 
 #[test]
@@ -340,13 +356,13 @@ fn numbers_that_go_round_are_compared_as_such() {
     let Uplink::Fork(flow) = dispatcher.from_outside(&bytes, 0) else { panic!() };
     dispatcher.forked(flow);
     let first = u32::MAX - 2;
-    sends(&mut dispatcher, flow, fork(0).seq(first - 1).syn().ack(0));
-    delivers(&mut dispatcher, flow, client(0).seq(0).ack(first).data(4));
+    sends(&mut dispatcher, flow, &fork(0).seq(first - 1).syn().ack(0));
+    delivers(&mut dispatcher, flow, &client(0).seq(0).ack(first).data(4));
     // Ten bytes and a FIN: 7 is the number after the bytes.
-    sends(&mut dispatcher, flow, fork(0).seq(first).ack(4).data(10).fin());
-    delivers(&mut dispatcher, flow, client(0).seq(4).ack(7).fin());
-    sends(&mut dispatcher, flow, fork(0).seq(8).ack(5));
-    delivers(&mut dispatcher, flow, client(0).seq(5).ack(7));
+    sends(&mut dispatcher, flow, &fork(0).seq(first).ack(4).data(10).fin());
+    delivers(&mut dispatcher, flow, &client(0).seq(4).ack(7).fin());
+    sends(&mut dispatcher, flow, &fork(0).seq(8).ack(5));
+    delivers(&mut dispatcher, flow, &client(0).seq(5).ack(7));
     let last = client(0).seq(5).ack(8).bytes();
     assert_eq!(dispatcher.from_outside(&last, 0), Uplink::DeliverLast(flow));
     assert_eq!(dispatcher.counts().ended.of(End::Closed), 1);

@@ -55,6 +55,25 @@ struct Known {
     last: Option<Vec<u8>>,
 }
 
+/// The number after a FIN, and whether the other side has acknowledged it.
+#[derive(Default)]
+struct Fin {
+    end: Option<u64>,
+    is_acked: bool,
+}
+
+impl Fin {
+    fn say(&mut self, end: u64) {
+        if !self.is_acked {
+            self.end = Some(end);
+        }
+    }
+
+    fn acknowledge(&mut self, ack: u64) {
+        self.is_acked |= self.end == Some(ack);
+    }
+}
+
 /// What follows from a log.
 #[derive(Default)]
 struct Follows {
@@ -63,10 +82,8 @@ struct Follows {
     acked: Option<u64>,
     /// What the client has acknowledged, and what the fork has sent.
     sent: Option<(u64, u64)>,
-    client_fin: Option<u64>,
-    client_fin_acked: bool,
-    fork_fin: Option<u64>,
-    fork_fin_acked: bool,
+    client_fin: Fin,
+    fork_fin: Fin,
     /// Whether the last that was said acknowledges something.
     hears: bool,
     is_open: bool,
@@ -106,14 +123,14 @@ impl Follows {
         if ack > sent {
             return;
         }
-        if said.fin && !self.client_fin_acked {
-            self.client_fin = Some(said.end());
+        if said.fin {
+            self.client_fin.say(said.end());
         }
         if ack < acked {
             return;
         }
         (self.hears, self.is_open, self.sent) = (true, true, Some((ack, sent)));
-        self.fork_fin_acked |= self.fork_fin == Some(ack);
+        self.fork_fin.acknowledge(ack);
         if said.seq <= self.next {
             self.next = self.next.max(said.end());
         }
@@ -122,15 +139,15 @@ impl Follows {
     fn fork_says(&mut self, said: Said) {
         if let Some(ack) = said.ack {
             self.acked = self.acked.max(Some(ack));
-            self.client_fin_acked |= self.client_fin == Some(ack);
+            self.client_fin.acknowledge(ack);
             if said.syn && !self.is_open {
                 self.next = ack;
                 self.sent = Some((said.seq + 1, said.seq + 1));
             }
         }
         self.sent = self.sent.map(|(acked, sent)| (acked, sent.max(said.end())));
-        if said.fin && !self.fork_fin_acked {
-            self.fork_fin = Some(said.end());
+        if said.fin {
+            self.fork_fin.say(said.end());
         }
     }
 }
@@ -237,7 +254,7 @@ impl Model {
         };
         let follows = known.follows();
         if known.over.is_some() {
-            let fin = follows.client_fin.unwrap();
+            let fin = follows.client_fin.end.unwrap();
             return match &known.last {
                 _ if begins && said.seq >= fin => begin,
                 Some(last) if said.fin && !said.syn && !said.rst && said.end() == fin => {
@@ -265,7 +282,7 @@ impl Model {
         if follows.hears {
             known.heard = Some(now);
         }
-        Expected::Deliver(follows.client_fin_acked && follows.fork_fin_acked)
+        Expected::Deliver(follows.client_fin.is_acked && follows.fork_fin.is_acked)
     }
 
     /// Whether a fork's segment goes out, and whether it is the last.
@@ -278,10 +295,10 @@ impl Model {
         }
         known.log.push((false, said));
         let follows = known.follows();
-        if follows.client_fin_acked && !said.syn && said.data == 0 {
+        if follows.client_fin.is_acked && !said.syn && said.data == 0 {
             known.last = Some(bytes.to_vec());
         }
-        Some(follows.client_fin_acked && follows.fork_fin_acked)
+        Some(follows.client_fin.is_acked && follows.fork_fin.is_acked)
     }
 
     fn close(&mut self, flow: Flow, is_remembered: bool) {
