@@ -235,13 +235,17 @@ impl Dispatcher {
     /// is not there yet, [`Self::forked`] will say that nobody waits for it. Call it until there is none.
     pub fn expired(&mut self, now: u64) -> Option<Flow> {
         self.pass(now);
-        while self.earliest <= self.now {
-            let due = self.table.iter().find(|(_, state)| state.deadline <= self.now);
-            let Some((flow, state)) = due else {
-                self.earliest =
-                    self.table.iter().map(|(_, state)| state.deadline).min().unwrap_or(u64::MAX);
-                break;
-            };
+        if self.earliest > self.now {
+            return None;
+        }
+        // Each slot is looked at once: the embedder has a lock around this.
+        let mut earliest = u64::MAX;
+        for slot in 0..self.table.len() {
+            let Some((flow, state)) = self.table.at(slot) else { continue };
+            if state.deadline > self.now {
+                earliest = earliest.min(state.deadline);
+                continue;
+            }
             let longest = state.begun.saturating_add(self.config.timers.longest);
             let end = match state.stage {
                 Stage::Over => {
@@ -252,9 +256,11 @@ impl Dispatcher {
                 Stage::Open if state.deadline >= longest => End::TooLong,
                 Stage::Open => End::Abandoned,
             };
+            // There may be more, so that `earliest` stays.
             self.end(flow, end);
             return Some(flow);
         }
+        self.earliest = earliest;
         None
     }
 

@@ -98,10 +98,18 @@ impl Table {
         self.free.push(flow.slot);
     }
 
+    /// How many slots there are.
+    pub(crate) fn len(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    /// The flow that a slot has.
+    pub(crate) fn at(&self, slot: u16) -> Option<(Flow, &State)> {
+        let taken = self.slots.get(usize::from(slot))?.as_ref()?;
+        Some((Flow { number: taken.number, slot }, &taken.state))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Flow, &State)> {
-        (0..).zip(&self.slots).filter_map(|(slot, taken)| {
-            let taken = taken.as_ref()?;
-            Some((Flow { number: taken.number, slot }, &taken.state))
-        })
+        (0..self.len()).filter_map(|slot| self.at(slot))
     }
 }

@@ -164,6 +164,39 @@ fn a_driver_announces_itself_when_it_is_asked_to_and_knows_how() {
     assert_eq!((guest.get(0x60), guest.get(0x104) >> 16), (0, 1));
 }
 
+#[test]
+fn the_rings_of_queues_that_are_on_are_where_the_driver_has_put_them() {
+    let mut guest = Guest::new(1, ALL);
+    let rings: Vec<_> = guest.card.rings().collect();
+    let of = |queue: u64| [0x4000_4000 + 0x1_0000 * queue, 0x4000_8000 + 0x1_0000 * queue];
+    let bytes = [6 + 2 * 64, 6 + 8 * 64];
+    let right = (0..3).flat_map(|queue| of(queue).into_iter().zip(bytes));
+    assert_eq!(rings, right.collect::<Vec<_>>());
+    guest.set(0x30, TRANSMIT);
+    guest.set(0x44, 0);
+    assert_eq!(guest.card.rings().count(), 4);
+    guest.set(0x70, 0);
+    assert_eq!(guest.card.rings().count(), 0);
+}
+
+#[test]
+fn a_driver_that_looks_is_told_when_its_network_goes_and_comes() {
+    let mut guest = Guest::new(1, ALL | STATUS);
+    let mut seen = |is_up| {
+        guest.card.set_link(is_up);
+        let seen = (guest.get(0x60), guest.get(0x104) >> 16);
+        guest.set(0x64, seen.0);
+        seen
+    };
+    assert_eq!([true, false, false, true].map(&mut seen), [(0, 1), (2, 0), (0, 0), (2, 1)]);
+    seen(false);
+    guest.begin(ALL | STATUS);
+    assert_eq!(guest.get(0x104) >> 16, 0, "a reset brings no network");
+    let mut guest = Guest::new(1, ALL);
+    guest.card.set_link(false);
+    assert_eq!(guest.get(0x60), 0, "its driver does not look");
+}
+
 proptest! {
     #[test]
     fn frames_arrive_whole_and_in_order_whatever_buffers_there_are(
