@@ -90,6 +90,22 @@ fn a_receiver_without_room_loses_the_frame_and_its_buffers_stay() {
 }
 
 #[test]
+fn room_that_was_looked_at_is_there_for_the_next_frame() {
+    let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, ALL));
+    let mut pieces = [(0, 0); 3];
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 0);
+    other.make_room(&[1000, 500]);
+    let at = |index: u64| buffers(RECEIVE) + 0x1000 * index;
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 2);
+    assert_eq!(pieces, [(at(0), 1000), (at(1), 500), (0, 0)]);
+    assert_eq!(other.card.next_room(&mut pieces[..1], &other.memory), 1);
+    one.send(PLAIN, &frame(1488), &[]);
+    assert_eq!(carry(&mut one, &mut other), Some(Ok(())));
+    assert_eq!(other.received().unwrap().1, frame(1488));
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 0);
+}
+
+#[test]
 fn a_driver_that_does_not_merge_takes_a_frame_in_one_buffer_or_not_at_all() {
     let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, ALL & !MERGE));
     other.make_room(&[1000, 1530]);

@@ -182,7 +182,7 @@ impl Devices {
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
         if let Some(card) = &self.card {
-            card.own_rings(memory);
+            card.own_pages(memory);
             if let Err(why) = card.attach(memory) {
                 say!("mayfly: {name} has no network: {why}");
             }

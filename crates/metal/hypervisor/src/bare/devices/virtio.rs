@@ -60,7 +60,7 @@ impl<'a> Ram<'a> {
 
     /// Has each page of `bytes` from `address` on be the guest's own, if they are memory: then a device that waits for
     /// nothing can write to them.
-    fn own(&self, address: u64, bytes: u64) {
+    pub(super) fn own(&self, address: u64, bytes: u64) {
         let owned = self
             .place(address, bytes)
             .map(|at| self.memory.own(at, bytes).map_err(|fault| self.failed(address, fault)));

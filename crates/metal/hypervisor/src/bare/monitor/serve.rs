@@ -138,10 +138,11 @@ impl Served {
             ended(&[FlowEnd::Failed])
         );
         say!(
-            "{name}: {} frames came in for forks, {} again for one that was not made yet, {} were answered without one, {} went nowhere; {} frames of forks went out, {} were answered, {} went nowhere",
+            "{name}: {} frames came in for forks, {} again for one that was not made yet, {} were answered without one, {} were lost for want of room, {} went nowhere; {} frames of forks went out, {} were answered, {} went nowhere",
             counts.delivered,
             counts.repeated,
             counts.answered,
+            self.desk.lost(),
             counts.dropped.total(),
             counts.sent,
             counts.told,

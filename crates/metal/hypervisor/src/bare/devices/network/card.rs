@@ -41,6 +41,9 @@ pub(crate) fn make(mac: [u8; 6]) -> Mmio<Net> {
     Mmio::new(Net::new(mac))
 }
 
+/// How many buffers of a fork are its own before it receives anything.
+const OWN_BUFFERS: usize = 16;
+
 /// How many frames of a VM are carried before its other devices are served.
 const FRAMES_AT_ONCE: usize = 64;
 
@@ -90,11 +93,19 @@ impl Card {
         config.network.as_deref() == Some(UPLINK) && own::card::get().is_none()
     }
 
-    /// Has the rings of a fork's card be its own, which others are to write to who wait for nothing. Where memory has ended, its
-    /// devices find that out.
-    pub(crate) fn own_rings(&self, memory: &GuestMemory) {
-        if !matches!(self.place, Place::Network(..)) {
-            self.virtio.own_rings(&Ram::new(memory));
+    /// Has the rings of a fork's card be its own, and the first buffers that it receives into, since others write to them who
+    /// wait for nothing. Where memory has ended, its devices find that out.
+    pub(crate) fn own_pages(&self, memory: &GuestMemory) {
+        if let Place::Network(..) = self.place {
+            return;
+        }
+        let ram = Ram::new(memory);
+        self.virtio.own_rings(&ram);
+        let mut pieces = [(0, 0); OWN_BUFFERS];
+        let now = Ram::at_once(memory);
+        let count = self.virtio.with(|card| card.next_room(&mut pieces, &now));
+        for (address, bytes) in &pieces[..count] {
+            ram.own(*address, *bytes);
         }
     }
 

@@ -20,7 +20,7 @@ use mayfly_drivers::FRAME_BYTES;
 use mayfly_hypervisor::card;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::service::{Kept, Outside, Sent, Service};
-use mayfly_switch::Port;
+use mayfly_switch::{Counts, Port};
 
 use super::bytes::{Bytes, copy};
 use super::ports::{End, NETWORK, alone, cut, deliver, join, now, part};
@@ -33,6 +33,8 @@ use crate::bare::threads::Bell;
 pub(crate) struct Desk {
     service: SpinLock<Service<Arc<End>>>,
     port: SpinLock<Option<Port>>,
+    /// What became of the frames of the port, once it is closed.
+    total: SpinLock<Counts>,
     /// Rings when the thread of the service is to look.
     pub(crate) bell: Bell,
     /// Bytes of heap that are guaranteed with it.
@@ -54,7 +56,8 @@ impl Desk {
             why.to_string()
         })?;
         let (service, port) = (SpinLock::new(service), SpinLock::new(None));
-        let desk = Arc::new(Self { service, port, bell: Bell::new(), heap });
+        let total = SpinLock::new(Counts::NONE);
+        let desk = Arc::new(Self { service, port, total, bell: Bell::new(), heap });
         let end = Arc::new(End::Desk(Arc::clone(&desk)));
         let port = join(card, config.mac, end).map_err(|why| why.to_string())?;
         *desk.port.lock() = Some(port);
@@ -64,11 +67,18 @@ impl Desk {
     /// It leaves its network, and all its flows end.
     pub(crate) fn close(&self) {
         let port = self.port.lock().take();
-        if let Some(port) = port {
-            part(port);
+        if let Some(counts) = port.and_then(part) {
+            *self.total.lock() = counts;
         }
         self.with(|service| service.close(now()));
         self.bell.ring();
+    }
+
+    /// How many frames its forks have lost for want of room.
+    pub(crate) fn lost(&self) -> u64 {
+        let port = *self.port.lock();
+        let counts = port.and_then(|port| NETWORK.lock().switch.counts(port));
+        counts.map_or_else(|| self.total.lock().lost, |counts| counts.lost)
     }
 
     /// Does something with the service.
