@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -29,9 +29,10 @@ miri: setup ## have Miri interpret tests, looking for undefined behaviour; some 
 # a file beside its test, and tried first from then on.
 CASES ?= 20000
 
-fuzz: setup ## try random guests, drivers, syndromes, traces, saved states and programs without unsafe; some minutes
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-vapic --package mayfly-x86-decode --package mayfly-devices --package mayfly-arm64
+fuzz: setup ## try random guests, drivers, frames, requests, syndromes, traces, saved states and programs without unsafe; some minutes
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-vapic --package mayfly-x86-decode --package mayfly-devices --package mayfly-dispatch --package mayfly-arm64
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --test state
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --lib control::
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe --test dirty_rounds
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-machine --test hwtrace
 	@CASES=$(CASES) scripts/sanitized
@@ -102,6 +103,12 @@ metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at a
 
 metal-run: setup-metal ## count what steps of a VM's life take, Mayfly at EL2 beside KVM on arm64; ARGS="--rounds 1" goes to `mayfly run`
 	@scripts/metal-run $(ARGS)
+
+# How many connections `make metal-serve` makes: make metal-serve REQUESTS=300 takes some minutes.
+REQUESTS ?= 10000
+
+metal-serve: setup-metal ## give each connection from the host a fork of a Linux at EL2, and see that each answers and is destroyed
+	@REQUESTS=$(REQUESTS) scripts/metal serve
 
 metal-load: setup-metal ## ten minutes of load on 8 vCPUs of 2 CPUs, at EL2
 	@scripts/metal load

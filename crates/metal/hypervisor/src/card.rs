@@ -59,6 +59,11 @@ impl Card {
             [0x52, 0x54, 0x00, sum[1], sum[2], sum[3]]
         })
     }
+
+    /// Keeps the address of the card of VM `name`, whoever has it from now on.
+    pub fn keep(&mut self, name: &str) {
+        self.mac = Some(self.mac(name));
+    }
 }
 
 fn address(text: &str) -> Option<[u8; 6]> {

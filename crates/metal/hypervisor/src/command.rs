@@ -29,7 +29,7 @@ pub enum Command {
         /// The arguments of its kernel, if they are not those of the other VM.
         arguments: Option<String>,
     },
-    /// `vm freeze`, `vm fork`, `vm reset`
+    /// `vm freeze`, `vm fork`, `vm reset`, `vm serve`
     Forks(Forks),
     /// `type NAME TEXT...`
     Type {
@@ -60,6 +60,13 @@ pub enum Command {
         name: String,
         /// The text to wait for.
         text: String,
+    },
+    /// `served NAME COUNT`
+    Served {
+        /// Which service.
+        name: String,
+        /// Until how many of its forks have ended.
+        count: u64,
     },
     /// `lives COUNT LIKE [MILLISECONDS]`
     Lives {
@@ -106,10 +113,19 @@ pub enum Forks {
     },
     /// `vm reset NAME`
     Reset(String),
+    /// `vm serve NAME FROM [PARAMETER]...`
+    Serve {
+        /// The name of the service.
+        name: String,
+        /// The frozen VM that its forks begin as.
+        from: String,
+        /// Parameters of the service and of its forks.
+        parameters: Vec<String>,
+    },
 }
 
 /// The most VMs that one command forks.
-const MOST_FORKS: u32 = 4096;
+pub const MOST_FORKS: u32 = 4096;
 
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
@@ -132,6 +148,9 @@ vm freeze NAME                   ends it, and keeps what it was, so that forks c
 vm fork NAME FROM [COUNT] [PARAMETER]
                                  a VM that goes on as the frozen VM FROM was, or COUNT of them, NAME-0 and so on; reserve=,
                                  overcommit=, weight= and cap= change it
+vm serve NAME FROM ip=ADDRESS [PARAMETER]
+                                 each TCP connection to port 80 of ADDRESS gets a fork of its own of FROM, until vm destroy
+                                 NAME; port=, forks=, waiting=, half-open=, abandoned=, longest= and those of vm fork
 vm reset NAME                    has a fork go on as its frozen VM was, again
 vm start NAME                    starts it; a fork goes on as its frozen VM was, again
 vm stop NAME                     ends it, and waits until everything that it had is freed
@@ -142,6 +161,7 @@ console NAME                     goes to its console; Ctrl-] returns to the moni
 log NAME                         prints the last 4 KiB that it has printed
 wait [NAME]                      waits until it has stopped, or until all have
 await NAME TEXT                  waits until it has printed TEXT
+served NAME COUNT                waits until so many forks of the service NAME have ended, and none is left
 type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
@@ -186,14 +206,9 @@ impl Command {
                     .collect(),
                 arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
             },
-            ("vm", Some("freeze")) => Self::Forks(Forks::Freeze(name(third)?)),
-            ("vm", Some("fork")) => {
-                let name = name(third)?;
-                let from =
-                    words.next().ok_or("vm fork needs the name of a frozen VM: try 'help'")?;
-                Self::Forks(Forks::fork(name, from, words)?)
+            ("vm", Some(what @ ("freeze" | "fork" | "serve" | "reset"))) => {
+                Self::Forks(Forks::read(what, name(third)?, words)?)
             }
-            ("vm", Some("reset")) => Self::Forks(Forks::Reset(name(third)?)),
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -207,6 +222,11 @@ impl Command {
                 let text =
                     behind(line, first, &name).ok_or("await needs a text: await NAME TEXT")?;
                 Self::Await { name, text }
+            }
+            ("served", _) => {
+                let count = third.and_then(|word| word.parse().ok());
+                let count = count.ok_or("served needs a number of forks: served NAME COUNT")?;
+                Self::Served { name: name(second)?, count }
             }
             ("type", _) => {
                 let name = name(second)?;
@@ -260,13 +280,24 @@ impl Command {
 }
 
 impl Forks {
-    /// `vm fork` with these words behind the names.
-    fn fork<'a>(
+    /// A command of a VM, with these words behind its name.
+    fn read<'a>(
+        what: &str,
         name: String,
-        from: &str,
-        words: impl Iterator<Item = &'a str>,
+        mut words: impl Iterator<Item = &'a str>,
     ) -> Result<Self, &'static str> {
+        match what {
+            "freeze" => return Ok(Self::Freeze(name)),
+            "reset" => return Ok(Self::Reset(name)),
+            _ => {}
+        }
+        let from = words.next().ok_or("the command needs the name of a frozen VM: try 'help'")?;
+        let from = from.to_string();
         let mut words = words.peekable();
+        if what == "serve" {
+            let parameters = words.map(ToString::to_string).collect();
+            return Ok(Self::Serve { name, from, parameters });
+        }
         let count = match words.next_if(|word| !word.contains('=')) {
             Some(word) => {
                 let count = word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
@@ -275,7 +306,7 @@ impl Forks {
             None => None,
         };
         let parameters = words.map(ToString::to_string).collect();
-        Ok(Self::Fork { name, from: from.to_string(), count, parameters })
+        Ok(Self::Fork { name, from, count, parameters })
     }
 }
 

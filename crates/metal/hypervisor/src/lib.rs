@@ -1,6 +1,7 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
 //! them, its device tree and the modules in it, the arrival of its CPUs and those that take threads, the threads that wait
-//! and that sleep, how a run ends, the device tree of a guest, packed kernels, the log of a guest, and the monitor's commands.
+//! and that sleep, how a run ends, the device tree of a guest, packed kernels, the log of a guest, forks for connections,
+//! the monitor's commands, and the requests of a program.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
 
@@ -17,6 +18,7 @@ pub mod card;
 pub mod chunks;
 pub mod command;
 pub mod contents;
+pub mod control;
 pub mod division;
 pub mod ending;
 pub mod flat;
@@ -33,6 +35,7 @@ pub mod partition;
 pub mod plan;
 pub mod processors;
 pub mod promises;
+pub mod service;
 pub mod shortage;
 pub mod sleepers;
 pub mod spans;

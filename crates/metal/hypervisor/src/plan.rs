@@ -173,13 +173,7 @@ impl Plan {
 
     /// Why a VM like this one cannot be frozen, if it cannot.
     pub fn has_no_forks(&self) -> Option<&'static str> {
-        if self.card.network.is_some() {
-            Some("it has a network card, and there would be others of the same address")
-        } else if self.partition.is_some() {
-            Some("its disk is a partition, which one VM alone may have")
-        } else {
-            None
-        }
+        self.partition.is_some().then_some("its disk is a partition, which one VM alone may have")
     }
 
     /// The plan of a VM that begins as this one was, with another name, and with these parameters.
@@ -188,7 +182,7 @@ impl Plan {
     ///
     /// What is wrong with the parameters, or which of them a fork cannot change.
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
-        let plan = self.changed(name, parameters, None)?;
+        let mut plan = self.changed(name, parameters, None)?;
         let same = |plan: &Self| {
             let Self { vcpus, memory, disk, partition, card, .. } = plan;
             (*vcpus, *memory, *disk, partition.clone(), card.clone())
@@ -198,6 +192,7 @@ impl Plan {
                 "a fork has the vCPUs, memory and devices of the VM that it begins as".to_string()
             );
         }
+        plan.card.keep(&self.name);
         Ok(plan)
     }
 

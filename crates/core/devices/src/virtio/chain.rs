@@ -136,6 +136,12 @@ impl Chain {
         total(&self.segments[self.readable..self.len])
     }
 
+    /// The pieces that the device writes, by their addresses and bytes.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (u64, u64)> {
+        let pieces = self.segments.get(self.readable..self.len).unwrap_or_default();
+        pieces.iter().map(|piece| (piece.address, piece.len.into()))
+    }
+
     /// The address of the byte at `offset` of what the device writes.
     pub(crate) fn address(&self, offset: u64) -> Result<u64, BadAddress> {
         let mut at = 0;

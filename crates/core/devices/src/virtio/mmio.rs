@@ -92,6 +92,12 @@ impl<D: Device> Mmio<D> {
         self.status & status::NEEDS_RESET != 0
     }
 
+    /// The rings of the queues that are on, by their addresses and how many bytes they have: of each queue that which its
+    /// driver writes, and that which the device writes. The device reads and writes a number in each.
+    pub fn rings(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.queues.iter().filter(|queue| queue.ready).flat_map(Queue::rings)
+    }
+
     /// As it was at first: whatever was under way is forgotten. The driver does this too, by its status.
     pub fn reset(&mut self) {
         self.device.reset();

@@ -59,17 +59,23 @@ impl Queue {
         (self.next_available, self.next_used) = (0, 0);
     }
 
+    /// The driver's area and the device's, by their addresses and bytes.
+    pub(crate) fn rings(&self) -> [(u64, u64); 2] {
+        let size = u64::from(self.size);
+        [(self.driver, 6 + 2 * size), (self.device, 6 + 8 * size)]
+    }
+
     /// A power of two of descriptors, each part aligned, none past the end.
     fn makes_sense(&self) -> bool {
-        let size = u64::from(self.size);
-        let fits = |address: u64, align: u64, len: u64| {
+        let fits = |(address, len): (u64, u64), align: u64| {
             address.is_multiple_of(align) && address.checked_add(len).is_some()
         };
+        let [driver, device] = self.rings();
         self.size.is_power_of_two()
             && self.size <= MAX_SIZE
-            && fits(self.descriptors, 16, 16 * size)
-            && fits(self.driver, 2, 6 + 2 * size)
-            && fits(self.device, 4, 6 + 8 * size)
+            && fits((self.descriptors, 16 * u64::from(self.size)), 16)
+            && fits(driver, 2)
+            && fits(device, 4)
     }
 
     /// Writes what it is.

@@ -19,6 +19,7 @@ pub(crate) const CSUM: u64 = 1;
 pub(crate) const GUEST_CSUM: u64 = 1 << 1;
 pub(crate) const TSO: u64 = 1 << 7 | 1 << 8 | 1 << 11 | 1 << 12;
 pub(crate) const MERGE: u64 = 1 << 15;
+pub(crate) const STATUS: u64 = 1 << 16;
 pub(crate) const CONTROLS: u64 = 1 << 17 | 1 << 18 | 1 << 21;
 pub(crate) const ALL: u64 = VERSION_1 | CSUM | GUEST_CSUM | TSO | MERGE | CONTROLS;
 

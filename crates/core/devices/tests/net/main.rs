@@ -90,6 +90,22 @@ fn a_receiver_without_room_loses_the_frame_and_its_buffers_stay() {
 }
 
 #[test]
+fn room_that_was_looked_at_is_there_for_the_next_frame() {
+    let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, ALL));
+    let mut pieces = [(0, 0); 3];
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 0);
+    other.make_room(&[1000, 500]);
+    let at = |index: u64| buffers(RECEIVE) + 0x1000 * index;
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 2);
+    assert_eq!(pieces, [(at(0), 1000), (at(1), 500), (0, 0)]);
+    assert_eq!(other.card.next_room(&mut pieces[..1], &other.memory), 1);
+    one.send(PLAIN, &frame(1488), &[]);
+    assert_eq!(carry(&mut one, &mut other), Some(Ok(())));
+    assert_eq!(other.received().unwrap().1, frame(1488));
+    assert_eq!(other.card.next_room(&mut pieces, &other.memory), 0);
+}
+
+#[test]
 fn a_driver_that_does_not_merge_takes_a_frame_in_one_buffer_or_not_at_all() {
     let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, ALL & !MERGE));
     other.make_room(&[1000, 1530]);
@@ -162,6 +178,39 @@ fn a_driver_announces_itself_when_it_is_asked_to_and_knows_how() {
     let mut guest = Guest::new(1, VERSION_1);
     guest.card.announce();
     assert_eq!((guest.get(0x60), guest.get(0x104) >> 16), (0, 1));
+}
+
+#[test]
+fn the_rings_of_queues_that_are_on_are_where_the_driver_has_put_them() {
+    let mut guest = Guest::new(1, ALL);
+    let rings: Vec<_> = guest.card.rings().collect();
+    let of = |queue: u64| [0x4000_4000 + 0x1_0000 * queue, 0x4000_8000 + 0x1_0000 * queue];
+    let bytes = [6 + 2 * 64, 6 + 8 * 64];
+    let right = (0..3).flat_map(|queue| of(queue).into_iter().zip(bytes));
+    assert_eq!(rings, right.collect::<Vec<_>>());
+    guest.set(0x30, TRANSMIT);
+    guest.set(0x44, 0);
+    assert_eq!(guest.card.rings().count(), 4);
+    guest.set(0x70, 0);
+    assert_eq!(guest.card.rings().count(), 0);
+}
+
+#[test]
+fn a_driver_that_looks_is_told_when_its_network_goes_and_comes() {
+    let mut guest = Guest::new(1, ALL | STATUS);
+    let mut seen = |is_up| {
+        guest.card.set_link(is_up);
+        let seen = (guest.get(0x60), guest.get(0x104) >> 16);
+        guest.set(0x64, seen.0);
+        seen
+    };
+    assert_eq!([true, false, false, true].map(&mut seen), [(0, 1), (2, 0), (0, 0), (2, 1)]);
+    seen(false);
+    guest.begin(ALL | STATUS);
+    assert_eq!(guest.get(0x104) >> 16, 0, "a reset brings no network");
+    let mut guest = Guest::new(1, ALL);
+    guest.card.set_link(false);
+    assert_eq!(guest.get(0x60), 0, "its driver does not look");
 }
 
 proptest! {

@@ -41,6 +41,7 @@ enum Step {
     Offer(u32, u16, u64, u32, bool),
     Serve,
     Announce,
+    Link(bool),
 }
 
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
@@ -64,6 +65,7 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(queue, head, (at, len), writes)| Step::Offer(queue, head, at, len.into(), writes)),
         2 => Just(Step::Serve),
         1 => Just(Step::Announce),
+        1 => any::<bool>().prop_map(Step::Link),
     ];
     prop::collection::vec(step, 0..40)
 }
@@ -73,7 +75,7 @@ fn step(guest: &mut Guest, step: &Step) -> (Vec<u32>, Option<Vec<u8>>, bool) {
     let mut seen = None;
     let mut done = false;
     match step {
-        Step::Begin(merges) => guest.begin(if *merges { ALL } else { ALL & !MERGE }),
+        Step::Begin(merges) => guest.begin(STATUS | if *merges { ALL } else { ALL & !MERGE }),
         Step::Register(at, value) => done = guest.set(*at, *value),
         Step::Room(lengths) => guest.make_room(lengths),
         Step::Send(len) => guest.send(PLAIN, &frame(*len), &[5]),
@@ -96,6 +98,7 @@ fn step(guest: &mut Guest, step: &Step) -> (Vec<u32>, Option<Vec<u8>>, bool) {
             guest.card.serve(&guest.memory);
         }
         Step::Announce => guest.card.announce(),
+        Step::Link(is_up) => guest.card.set_link(*is_up),
     }
     let registers = (0..0x44).map(|word| guest.get(4 * word)).collect();
     (registers, seen, done)
@@ -155,9 +158,18 @@ fn a_frame_that_was_taken_before_a_state_is_loaded_is_not_given_back_to_it() {
 }
 
 #[test]
-fn a_card_keeps_the_address_that_its_guest_knows() {
-    let card = load(&save(&Guest::new(0x2a, ALL).card)).unwrap();
-    assert_eq!(card.device().mac(), [2, 0, 0, 0, 0, 0x2a]);
+fn a_card_keeps_the_address_that_its_guest_knows_and_what_it_was_told_of_its_network() {
+    for is_up in [true, false] {
+        let mut guest = Guest::new(0x2a, ALL | STATUS);
+        guest.card.set_link(is_up);
+        let mut card = load(&save(&guest.card)).unwrap();
+        assert_eq!(card.device().mac(), [2, 0, 0, 0, 0, 0x2a]);
+        let told = card.interrupt();
+        card.set_link(is_up);
+        assert_eq!(card.interrupt(), told, "that is no news");
+        card.set_link(!is_up);
+        assert!(card.interrupt());
+    }
 }
 
 proptest! {

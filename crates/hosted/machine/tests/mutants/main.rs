@@ -13,6 +13,7 @@
 mod caches;
 mod copy;
 mod devices;
+mod dispatch;
 mod holds;
 mod hwtrace;
 mod iobus;
@@ -116,8 +117,11 @@ const PROTOCOLS: [(&[Mutant], Checker); 14] = [
     (vmids::MUTANTS, Checker::Test),
 ];
 
+/// The steps of what has neither threads nor hardware. The sample has none of them.
+const RULES: [&[Mutant]; 1] = [dispatch::MUTANTS];
+
 fn all() -> impl Iterator<Item = &'static Mutant> {
-    PROTOCOLS.into_iter().flat_map(|(mutants, _)| mutants)
+    PROTOCOLS.into_iter().flat_map(|(mutants, _)| mutants).chain(RULES.into_iter().flatten())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
+use mayfly_devices::virtio::net::Net;
 use mayfly_devices::virtio::{Block, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
@@ -23,7 +24,7 @@ use arch::{
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
-use network::{Card, UPLINK};
+use network::{Card, Seat, UPLINK};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
@@ -56,13 +57,24 @@ pub(crate) struct Devices {
 pub(crate) struct Raw {
     pub(crate) entropy: Box<Mmio<Entropy<Fill>>>,
     pub(crate) disk: Option<Box<Mmio<Block<Frames>>>>,
+    pub(crate) card: Option<Box<Mmio<Net>>>,
 }
 
 impl Raw {
-    pub(crate) fn new(disk: Option<Frames>) -> Self {
+    /// Those of a VM of `plan`, with that disk.
+    pub(crate) fn new(plan: &Plan, disk: Option<Frames>) -> Self {
         let disk = disk.map(|frames| Box::new(disk::make(frames)));
-        Self { entropy: Box::new(make_entropy(fill())), disk }
+        let card = plan.card.network.is_some();
+        let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
+        Self { entropy: Box::new(make_entropy(fill())), disk, card }
     }
+}
+
+/// The devices of a stopped VM that are virtio.
+pub(crate) struct Parts<'a> {
+    pub(crate) entropy: &'a Mmio<Entropy<Fill>>,
+    pub(crate) disk: Option<&'a Mmio<Block<Frames>>>,
+    pub(crate) card: Option<&'a Mmio<Net>>,
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -107,30 +119,33 @@ impl Devices {
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
     }
 
-    /// Devices that go on as others were: these, and a clock. Their thread looks at all of them.
+    /// Devices that go on as others were: these, and a clock. Their thread looks at all of them. Their card has that seat, if
+    /// they are those of a fork of a service.
     pub(crate) fn resumed(
         world: &Arc<World>,
         controller: &Arc<Controller>,
         raw: Raw,
         clock: RealTimeClock,
+        seat: Option<Seat>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
-        let Raw { entropy, disk } = raw;
+        let Raw { entropy, disk, card } = raw;
         let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
+        let card = card.map(|card| Card::made(world, card, seat, controller, &bell));
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
-        Self { bell, disk, entropy: Arc::new(entropy), card: None, clock }
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock }
     }
 
-    /// Does something with the source of entropy and the disk.
-    pub(crate) fn with<T>(
-        &self,
-        then: impl FnOnce(&Mmio<Entropy<Fill>>, Option<&Mmio<Block<Frames>>>) -> T,
-    ) -> T {
-        self.entropy.with(|entropy| match self.disk.as_ref().and_then(Disk::frames) {
-            Some(disk) => disk.with(|disk| then(entropy, Some(disk))),
-            None => then(entropy, None),
+    /// Does something with those that are virtio. Their thread has ended.
+    pub(crate) fn with<T>(&self, then: impl FnOnce(Parts<'_>) -> T) -> T {
+        let disk = self.disk.as_ref().and_then(Disk::frames);
+        self.entropy.with(|entropy| {
+            with_one(disk, |disk| {
+                let card = self.card.as_ref().map(Card::virtio);
+                with_one(card, |card| then(Parts { entropy, disk, card }))
+            })
         })
     }
 
@@ -144,6 +159,9 @@ impl Devices {
         self.entropy.look_again();
         if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
             disk.look_again();
+        }
+        if let Some(card) = &self.card {
+            card.virtio().look_again();
         }
     }
 
@@ -163,10 +181,11 @@ impl Devices {
         name: &str,
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
-        if let Some(card) = &self.card
-            && let Err(why) = card.attach(memory)
-        {
-            say!("mayfly: {name} has no network: {why}");
+        if let Some(card) = &self.card {
+            card.own_pages(memory);
+            if let Err(why) = card.attach(memory) {
+                say!("mayfly: {name} has no network: {why}");
+            }
         }
         if self.card.as_ref().is_some_and(Card::leads_nowhere) {
             say!(
@@ -220,6 +239,17 @@ impl Devices {
             let deadline = self.clock.advance();
             self.bell.wait(seen, deadline);
         }
+    }
+}
+
+/// Does something with a device, if it is there.
+fn with_one<D: mayfly_devices::virtio::Device, S, T>(
+    device: Option<&Virtio<D, S>>,
+    then: impl FnOnce(Option<&Mmio<D>>) -> T,
+) -> T {
+    match device {
+        Some(device) => device.with(|device| then(Some(device))),
+        None => then(None),
     }
 }
 

@@ -16,6 +16,7 @@ mod ends;
 mod forks;
 mod host;
 mod own;
+mod serve;
 mod shares;
 mod trace;
 mod trials;
@@ -27,6 +28,7 @@ use crate::bare::threads::{self, Name};
 use crate::bare::vm::{Machine, Template};
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
+use serve::Served;
 
 /// Ctrl-], which leads from a guest's console to the monitor.
 const LEAVES: u8 = 0x1d;
@@ -34,6 +36,7 @@ const LEAVES: u8 = 0x1d;
 struct Monitor {
     host: Arc<dyn AnyHost>,
     machines: Vec<Arc<Machine>>,
+    services: Vec<Arc<Served>>,
     /// The VM that typed bytes go to; none, where they go to the monitor.
     front: Option<Arc<Machine>>,
 }
@@ -51,7 +54,7 @@ pub(crate) fn main(board: &Board) {
     let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
-        let mut monitor = Monitor { host, machines: Vec::new(), front: None };
+        let mut monitor = Monitor { host, machines: Vec::new(), services: Vec::new(), front: None };
         monitor.begin(board);
         monitor.serve(&board.arguments);
         monitor.end()
@@ -180,6 +183,9 @@ impl Monitor {
                     name.as_ref().is_none_or(|name| *name == machine.plan.name)
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+                let is_meant =
+                    |served: &&Arc<Served>| name.as_ref().is_none_or(|name| *name == served.name);
+                self.services.iter().filter(is_meant).for_each(|served| served.stat());
                 own::uplink(None);
                 say_heap();
                 say_bounds();
@@ -215,7 +221,9 @@ impl Monitor {
                 }
             }
             Ok(Command::Destroy(name)) => {
-                if let Some(machine) = self.find(&name) {
+                if !self.end_service(&name)
+                    && let Some(machine) = self.find(&name)
+                {
                     self.stop(&machine);
                     if self.front.as_ref().is_some_and(|front| Arc::ptr_eq(front, &machine)) {
                         self.show(None);
@@ -244,6 +252,7 @@ impl Monitor {
                     self.wait(machine);
                 }
             }
+            Ok(Command::Served { name, count }) => self.await_served(&name, count),
             Ok(Command::Await { name, text }) => self.await_text(&name, &text),
             Ok(Command::Lives { count, like, most }) => {
                 if let Some(model) = self.find(&like) {
@@ -291,6 +300,7 @@ impl Monitor {
 
     fn is_taken(&self, name: &str) -> bool {
         self.machines.iter().any(|machine| machine.plan.name == name)
+            || self.services.iter().any(|served| served.name == name)
     }
 
     fn start(&mut self, machine: &Arc<Machine>) {
@@ -349,6 +359,9 @@ impl Monitor {
 
     /// Ends all VMs. Returns whether all have stopped.
     fn end(mut self) -> bool {
+        while let Some(name) = self.services.last().map(|served| served.name.clone()) {
+            self.end_service(&name);
+        }
         let machines = core::mem::take(&mut self.machines);
         for machine in &machines {
             machine.end(End::Killed);

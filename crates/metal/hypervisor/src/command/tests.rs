@@ -33,6 +33,19 @@ fn a_vm_is_created_like_another() {
 }
 
 #[test]
+fn a_service_has_a_name_a_frozen_vm_and_parameters() {
+    let serve = Command::read("vm serve web linux ip=10.0.2.15 overcommit=yes");
+    let parameters = ["ip=10.0.2.15", "overcommit=yes"].map(String::from).to_vec();
+    let (name, from) = ("web".into(), "linux".into());
+    assert_eq!(serve, Ok(Command::Forks(Forks::Serve { name, from, parameters })));
+    let served = |count: &str| Command::read(&["served web", count].join(" "));
+    assert_eq!(served("300"), Ok(Command::Served { name: "web".into(), count: 300 }));
+    assert!(served("").is_err() && served("all").is_err());
+    assert!(Command::read("vm serve web").is_err());
+    assert!(Command::read("vm serve").is_err());
+}
+
+#[test]
 fn a_vm_is_forked_from_a_frozen_one() {
     let forked = |count, parameters: &[&str]| {
         let parameters = parameters.iter().map(ToString::to_string).collect();

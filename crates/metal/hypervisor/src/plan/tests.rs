@@ -35,6 +35,21 @@ fn all_memory_is_reserved_unless_the_vm_may_use_more_than_that() {
 }
 
 #[test]
+fn a_vm_with_a_card_can_be_frozen_and_its_forks_have_that_card() {
+    let card = plan("net=lan mac=52:54:00:00:00:01");
+    assert_eq!(card.has_no_forks(), None);
+    assert!(plan("disk=part:data").has_no_forks().is_some());
+    let fork = card.forked("fork", &[]).unwrap();
+    assert_eq!(fork.card.mac("fork"), [0x52, 0x54, 0, 0, 0, 1]);
+    let named = plan("net=lan name=web");
+    let fork = named.forked("fork", &[]).unwrap().forked("child", &[]).unwrap();
+    assert_eq!(fork.card.mac("child"), named.card.mac("web"), "that is in the name of the first");
+    for other in ["net=uplink", "net=no", "mac=52:54:00:00:00:02"] {
+        assert!(card.forked("fork", &[other.to_string()]).is_err(), "{other}");
+    }
+}
+
+#[test]
 fn a_ramdisk_is_the_vms_whose_kernel_is_below_it() {
     let modules = [
         module(0x1000, ModuleKind::Kernel, "vcpus=4 memory=1G name=web -- console=ttyAMA0 quiet"),

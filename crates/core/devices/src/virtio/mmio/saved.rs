@@ -7,7 +7,7 @@ use crate::virtio::backend::Device;
 use crate::virtio::queue::Queue;
 
 /// The section that [`Mmio::save`] writes, whatever device it is of.
-pub const STATE: Kind = Kind::new("virtio", 1);
+pub const STATE: Kind = Kind::new("virtio", 2);
 
 /// Requests of the driver are under way: its state is saved once they are given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -88,12 +88,14 @@ pub struct Net {
     mac: Mac,
     /// Its driver is to announce itself, and has not done so.
     announces: bool,
+    /// It is on a network.
+    is_up: bool,
 }
 
 impl Net {
-    /// A card with that address.
+    /// A card with that address, which is on a network.
     pub const fn new(mac: Mac) -> Self {
-        Self { mac, announces: false }
+        Self { mac, announces: false, is_up: true }
     }
 
     /// Its address.
@@ -124,25 +126,29 @@ impl Backend for Net {
     fn config(&self, offset: u64) -> u8 {
         match offset {
             0..6 => self.mac[offset as usize],
-            6 => LINK_UP | if self.announces { ANNOUNCE } else { 0 },
+            6 => {
+                let bit = |is_set, bit| if is_set { bit } else { 0 };
+                bit(self.is_up, LINK_UP) | bit(self.announces, ANNOUNCE)
+            }
             _ => 0,
         }
     }
 
-    /// The address that the guest knows the card by, and whether it is to announce it.
-    type Saved = (Mac, bool);
+    /// The address that the guest knows the card by, whether it is to announce it, and whether it was told of a network.
+    type Saved = (Mac, bool, bool);
 
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         to.bytes(&self.mac);
         to.flag(self.announces);
+        to.flag(self.is_up);
     }
 
     fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
-        Ok((from.bytes("address")?, from.flag("announces")?))
+        Ok((from.bytes("address")?, from.flag("announces")?, from.flag("link")?))
     }
 
-    fn adopt(&mut self, (mac, announces): Self::Saved) {
-        (self.mac, self.announces) = (mac, announces);
+    fn adopt(&mut self, (mac, announces, is_up): Self::Saved) {
+        (self.mac, self.announces, self.is_up) = (mac, announces, is_up);
     }
 
     fn serve(
@@ -156,6 +162,16 @@ impl Backend for Net {
 }
 
 impl Mmio<Net> {
+    /// Whether it is on a network, from now on; the driver is told of a change. A card that is not sends and receives as its
+    /// embedder has it: a driver that does not look whether there is a network goes on as before.
+    pub fn set_link(&mut self, is_up: bool) {
+        if core::mem::replace(&mut self.device_mut().is_up, is_up) != is_up
+            && self.has_agreed(feature::STATUS)
+        {
+            self.tell_of_configuration();
+        }
+    }
+
     /// Has the driver announce its addresses to the network, as after a migration, where it knows how to.
     pub fn announce(&mut self) {
         if self.has_agreed(feature::ANNOUNCE) {

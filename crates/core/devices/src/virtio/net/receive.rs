@@ -70,6 +70,29 @@ impl Mmio<Net> {
         cut && (offload.checksum.is_none() || self.has_agreed(feature::GUEST_CSUM))
     }
 
+    /// The next pieces of memory that the driver has given to receive into, by their addresses and bytes, into `pieces`; how
+    /// many there are. They stay with the driver.
+    pub fn next_room(&mut self, pieces: &mut [(u64, u64)], memory: &impl GuestMemory) -> usize {
+        if !self.is_live(RECEIVE) {
+            return 0;
+        }
+        let rules = self.rules();
+        let (queue, chain) = self.queue(RECEIVE);
+        let (mut taken, mut count) = (0, 0);
+        // What makes no sense is found when a frame comes.
+        while count < pieces.len()
+            && let Ok(Some(_)) = queue.next(rules, chain, memory)
+        {
+            taken += 1;
+            for (to, from) in pieces[count..].iter_mut().zip(chain.written()) {
+                *to = from;
+                count += 1;
+            }
+        }
+        queue.put_back(taken);
+        count
+    }
+
     /// Has the guest receive a frame, of which the driver [accepts](Mmio::accepts) what is still to be done. The driver
     /// may be told.
     ///

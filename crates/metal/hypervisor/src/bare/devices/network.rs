@@ -18,16 +18,22 @@
 //! **Ends.** A card is on the switch while its VM's devices are served. When it leaves, it waits for the threads that are
 //! just giving it a frame. So nobody else frees the VM's memory.
 //!
+//! **Forks.** A fork has the card of its frozen VM, address and all. So it is on no network: its card is told that there is
+//! none, and what its driver sends all the same goes to nobody. A fork of a service has a seat at the service's [`Desk`].
+//!
 //! **The way out.** The network that is named [`UPLINK`] has the machine's own network card as its uplink, while a card of
 //! a VM is on it. What a VM sends there is copied to a buffer of the machine's card by the thread of the VM's devices. What
 //! comes from there is carried by a thread of its own, whose processor time is on an account of its own: so a flood takes
 //! from VMs no more than another VM would.
 
+mod bytes;
 mod card;
+mod desk;
 mod outgoing;
 mod ports;
 
 pub(crate) mod uplink;
 
-pub(crate) use card::Card;
+pub(crate) use card::{Card, make};
+pub(crate) use desk::{Desk, Seat};
 pub(crate) use outgoing::UPLINK;

@@ -24,6 +24,9 @@ use crate::bare::world::memory::GuestMemory;
 /// they like.
 const PATIENCE: u32 = 64;
 
+/// The most rings of a device: two of each queue.
+const MOST_RINGS: usize = 6;
+
 /// A virtio device, which is made of an `S` when a vCPU first accesses its registers.
 pub(crate) struct Virtio<D, S> {
     world: Arc<World>,
@@ -53,6 +56,16 @@ impl<'a> Ram<'a> {
     /// there is no frame at once is not there.
     pub(crate) fn at_once(memory: &'a GuestMemory) -> Self {
         Self { waits: false, ..Self::new(memory) }
+    }
+
+    /// Has each page of `bytes` from `address` on be the guest's own, if they are memory: then a device that waits for
+    /// nothing can write to them.
+    pub(super) fn own(&self, address: u64, bytes: u64) {
+        let owned = self
+            .place(address, bytes)
+            .map(|at| self.memory.own(at, bytes).map_err(|fault| self.failed(address, fault)));
+        // What is not memory is not there when the device looks, either.
+        let _ = owned;
     }
 
     /// Whether the guest needs more memory than there is.
@@ -166,6 +179,15 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// Whether its driver has notified it since this was asked last.
     pub(crate) fn take_notice(&self) -> bool {
         self.is_notified.swap(false, Ordering::Acquire)
+    }
+
+    /// Has the pages of its rings be the guest's own, where it goes on as another device was. The caller waits for memory.
+    pub(crate) fn own_rings(&self, ram: &Ram<'_>) {
+        let mut rings = [(0, 0); MOST_RINGS];
+        self.with(|device| rings.iter_mut().zip(device.rings()).for_each(|(to, from)| *to = from));
+        for (address, bytes) in rings {
+            ram.own(address, bytes);
+        }
     }
 
     /// Has the thread of the devices come back to it.

@@ -25,6 +25,7 @@ impl Monitor {
             Forks::Fork { name, from, count, parameters } => {
                 self.fork(&name, &from, count, &parameters);
             }
+            Forks::Serve { name, from, parameters } => self.serve_forks(&name, &from, &parameters),
             Forks::Reset(name) => {
                 if let Some(machine) = self.find(&name) {
                     if machine.is_fork() {

@@ -75,7 +75,8 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
         threads::preemption_point();
-        let resumed = Run::try_resume(worlds, plan, uart, counts, machine.disk(), template);
+        let devices = (machine.disk(), machine.take_seat());
+        let resumed = Run::try_resume(worlds, plan, uart, counts, devices, template);
         let (run, vcpus, console) = resumed.map_err(|why| match why {
             NotResumed::OutOfMemory => no_memory(OutOfMemory),
             NotResumed::Bytes(error) => {

@@ -14,6 +14,7 @@ use super::run::Run;
 use super::template::Template;
 use crate::bare::devices::disk::Medium;
 use crate::bare::devices::frames::Frames;
+use crate::bare::devices::network::Seat;
 use crate::bare::devices::uart::Uart;
 use crate::bare::own::disk;
 use crate::bare::own::tenant::Tenant;
@@ -34,6 +35,8 @@ pub(crate) struct Machine {
     disk: SpinLock<Option<Arc<GuestMemory>>>,
     /// What it begins as, if it is a fork.
     origin: Option<Arc<Template>>,
+    /// Its place at the desk of a service, if it is a fork of one, until it begins.
+    seat: SpinLock<Option<Seat>>,
     /// What others begin as, once it was frozen.
     template: SpinLock<Option<Arc<Template>>>,
     /// Its partition of the machine's disk, from its start to its end.
@@ -74,11 +77,18 @@ impl Machine {
             account,
             disk,
             origin,
+            seat: SpinLock::new(None),
             template,
             partition,
             worlds,
             present,
         })
+    }
+
+    /// The same, of a service, with a place at its desk. It runs once.
+    pub(crate) fn seated(mut self, seat: Seat) -> Self {
+        self.seat = SpinLock::new(Some(seat));
+        self
     }
 
     /// Gives it its partition of the machine's disk, if it is to have one. The partition is its own until it is
@@ -139,9 +149,18 @@ impl Machine {
 
     /// Whether what it is guaranteed is there. If not, VMs that have borrowed it are being ended: to be called again.
     pub(crate) fn has_memory(&self) -> bool {
+        self.all_shares(Share::activate)
+    }
+
+    /// The same, and nobody is ended for it.
+    pub(crate) fn has_memory_at_once(&self) -> bool {
+        self.all_shares(Share::try_activate)
+    }
+
+    fn all_shares(&self, is_active: fn(&Share) -> bool) -> bool {
         let worlds = self.worlds();
         let disk = self.disk.lock().clone();
-        let is_active = |world: &World| world.share().is_none_or(|share| share.activate());
+        let is_active = |world: &World| world.share().is_none_or(|share| is_active(share));
         worlds.is_none_or(|worlds| is_active(&worlds.run) && is_active(&worlds.memory))
             && disk.is_none_or(|disk| is_active(disk.world()))
     }
@@ -154,6 +173,11 @@ impl Machine {
     /// Whether it begins as a frozen VM.
     pub(crate) fn is_fork(&self) -> bool {
         self.origin.is_some()
+    }
+
+    /// Its place at the desk of a service, if it has one.
+    pub(super) fn take_seat(&self) -> Option<Seat> {
+        self.seat.lock().take()
     }
 
     /// What it begins as, if it is a fork.

@@ -17,6 +17,7 @@ use super::template::Template;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Medium;
+use crate::bare::devices::network::Seat;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
@@ -95,13 +96,13 @@ impl Run {
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
-        disk: Option<Medium>,
+        (disk, seat): (Option<Medium>, Option<Seat>),
         template: &Template,
     ) -> Result<(Self, Vcpus, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let Template { state, caches, .. } = template;
-        let resumed =
-            resume(plan, state, caches, &places, &worlds.run, disk.and_then(Medium::frames))?;
+        let disk = disk.and_then(Medium::frames);
+        let resumed = resume(plan, state, caches, &places, &worlds.run, disk, seat)?;
         threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;

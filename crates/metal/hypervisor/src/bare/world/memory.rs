@@ -18,7 +18,7 @@ use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::platform::frames::Frames;
-use mayfly_vm::platform::lock::Lock;
+use mayfly_vm::platform::lock::{Lock, LockGuard};
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
@@ -42,6 +42,10 @@ const PAGES: u64 = 1 << BLOCK_ORDER;
 const WORDS_AT_ONCE: usize = 1024;
 /// How many frames are freed between two.
 const FRAMES_AT_ONCE: usize = 16;
+
+/// How often a caller that waits for nothing looks for the lock of frames that are given: for some time longer than it takes
+/// to copy a page.
+const PATIENCE: u32 = 256;
 
 /// What a word says, in its lowest bits; above them is the first frame's address.
 const KIND: u64 = 3;
@@ -221,17 +225,38 @@ impl GuestMemory {
         }
     }
 
-    /// The frame of a page; given if there is none and one is to be had at once: a single frame, which is zeroed soon, and
-    /// unless another caller is giving frames.
+    /// The frame of a page; given if there is none and one is to be had at once: a single frame, which is zeroed or copied
+    /// soon, and unless other callers are giving frames for long.
     fn page_now(&self, address: u64) -> Result<Pfn, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             return Ok(Self::page_in(found, address));
         }
-        let giving = self.giving.try_lock(&*self.world).ok_or(HostFault::OutOfMemory)?;
+        let giving = self.giving_soon().ok_or(HostFault::OutOfMemory)?;
         let found = self.give(address, true);
         drop(giving);
         Ok(Self::page_in(found?, address))
+    }
+
+    /// The lock under which frames are given, if it is free within the time in which another processor copies a page.
+    fn giving_soon(&self) -> Option<LockGuard<'_, ()>> {
+        for _ in 0..PATIENCE {
+            if let Some(giving) = self.giving.try_lock(&*self.world) {
+                return Some(giving);
+            }
+            threads::interrupts::look();
+        }
+        None
+    }
+
+    /// Gives a frame of its own to each page of `bytes` from `address` on. Waits for frames as a write does.
+    pub(crate) fn own(&self, address: u64, bytes: u64) -> Result<(), HostFault> {
+        let first = address & !(PAGE_SIZE - 1);
+        for page in (first..address + bytes).step_by(PAGE_SIZE as usize) {
+            self.page(page)?;
+            threads::preemption_point();
+        }
+        Ok(())
     }
 
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.

@@ -88,11 +88,16 @@ impl Share {
     /// Makes it active. If others have borrowed what it is guaranteed, ends the one that is furthest above its own
     /// guarantee, and returns false: to be called again, until that has given back what it had.
     pub(crate) fn activate(&self) -> bool {
-        let is_active = frames::activate(self.id);
+        let is_active = self.try_activate();
         if !is_active && let Some(id) = frames::choose(self.id) {
             end(id);
         }
         is_active
+    }
+
+    /// Makes it active, if nobody has borrowed what it is guaranteed.
+    pub(crate) fn try_activate(&self) -> bool {
+        frames::activate(self.id)
     }
 
     /// Has it guaranteed exactly what it uses, since its VM runs no more and keeps it: then it is never above that. Returns

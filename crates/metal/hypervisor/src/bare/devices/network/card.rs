@@ -1,14 +1,16 @@
 //! The network card of a VM.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Mmio, Served};
 use mayfly_hypervisor::card;
-use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port};
+use mayfly_switch::{Counts, NoPort, Port};
 
+use super::desk::Seat;
 use super::outgoing::UPLINK;
-use super::ports::{End, NETWORK, deliver, now};
+use super::ports::{End, NETWORK, deliver, join, now, part};
 use crate::bare::devices::arch::{CARD_INTERRUPT, Controller};
 use crate::bare::devices::virtio::{Ram, Virtio};
 use crate::bare::own;
@@ -16,15 +18,31 @@ use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
-use crate::bare::world::share::pause;
 
 /// The card of a VM, and what it is to be.
 pub(crate) struct Card {
     virtio: Arc<Virtio<Net, [u8; 6]>>,
-    config: card::Card,
-    mac: [u8; 6],
+    place: Place,
     port: SpinLock<Option<Port>>,
 }
+
+/// Where a card is.
+enum Place {
+    /// On a network, as what, with which address.
+    Network(card::Card, [u8; 6]),
+    /// It is that of a fork of a service.
+    Seat(Seat),
+    /// It is that of another fork.
+    Nowhere,
+}
+
+/// A card with that address.
+pub(crate) fn make(mac: [u8; 6]) -> Mmio<Net> {
+    Mmio::new(Net::new(mac))
+}
+
+/// How many buffers of a fork are its own before it receives anything.
+const OWN_BUFFERS: usize = 16;
 
 /// How many frames of a VM are carried before its other devices are served.
 const FRAMES_AT_ONCE: usize = 64;
@@ -40,10 +58,28 @@ impl Card {
     ) -> Option<Self> {
         config.network.as_ref()?;
         let mac = config.mac(name);
-        let make = |mac| Mmio::new(Net::new(mac));
         let virtio = Virtio::new(world, mac, make, line, CARD_INTERRUPT, bell);
         let (virtio, port) = (Arc::new(virtio), SpinLock::new(None));
-        Some(Self { virtio, config: config.clone(), mac, port })
+        Some(Self { virtio, place: Place::Network(config.clone(), mac), port })
+    }
+
+    /// The card of a fork, which goes on as that of its frozen VM. It is on no network, unless the fork is one of a service.
+    pub(crate) fn made(
+        world: &Arc<World>,
+        mut card: Box<Mmio<Net>>,
+        seat: Option<Seat>,
+        line: &Arc<Controller>,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        card.set_link(seat.is_some());
+        let virtio = Virtio::made(world, card, make, line, CARD_INTERRUPT, bell);
+        let place = seat.map_or(Place::Nowhere, Place::Seat);
+        Self { virtio: Arc::new(virtio), place, port: SpinLock::new(None) }
+    }
+
+    /// The device.
+    pub(crate) fn virtio(&self) -> &Virtio<Net, [u8; 6]> {
+        &self.virtio
     }
 
     /// Its registers.
@@ -53,49 +89,54 @@ impl Card {
 
     /// Whether it is on the network that leads out of the machine, and the machine has no card for that.
     pub(crate) fn leads_nowhere(&self) -> bool {
-        self.config.network.as_deref() == Some(UPLINK) && own::card::get().is_none()
+        let Place::Network(config, _) = &self.place else { return false };
+        config.network.as_deref() == Some(UPLINK) && own::card::get().is_none()
     }
 
-    /// It comes to its network, with the memory of its VM.
+    /// Has the rings of a fork's card be its own, and the first buffers that it receives into, since others write to them who
+    /// wait for nothing. Where memory has ended, its devices find that out.
+    pub(crate) fn own_pages(&self, memory: &GuestMemory) {
+        if let Place::Network(..) = self.place {
+            return;
+        }
+        let ram = Ram::new(memory);
+        self.virtio.own_rings(&ram);
+        let mut pieces = [(0, 0); OWN_BUFFERS];
+        let now = Ram::at_once(memory);
+        let count = self.virtio.with(|card| card.next_room(&mut pieces, &now));
+        for (address, bytes) in &pieces[..count] {
+            ram.own(*address, *bytes);
+        }
+    }
+
+    /// It comes to its network, or to its seat, with the memory of its VM.
     ///
     /// # Errors
     ///
-    /// Why it does not. It sends nothing then, and receives nothing.
+    /// Why it does not come to its network. It sends nothing then, and receives nothing.
     pub(crate) fn attach(&self, memory: &Arc<GuestMemory>) -> Result<(), NoPort> {
-        let end = Arc::new(End::Card { virtio: self.registers(), memory: Arc::clone(memory) });
-        let name = self.config.network.clone().unwrap_or_default();
-        let leads_out = name == UPLINK;
-        let out = own::card::get().filter(|_| leads_out).map(|card| Arc::new(End::Uplink(card)));
-        let mut network = NETWORK.lock();
-        let config = Config {
-            place: Place::Card(self.mac),
-            network: network.number(name)?,
-            isolated: self.config.isolated,
-            limits: Limits { bytes: self.config.rate, packets: None },
+        let end = || {
+            let memory = Arc::clone(memory);
+            Arc::new(End::Card { virtio: self.registers(), memory })
         };
-        let port = network.switch.try_add(config, end, now())?;
-        let out = network.lead_out(config.network, out);
-        drop(network);
-        drop(out);
-        *self.port.lock() = Some(port);
+        match &self.place {
+            Place::Network(config, mac) => {
+                let port = join(config, *mac, end())?;
+                *self.port.lock() = Some(port);
+            }
+            Place::Seat(seat) => seat.take(end()),
+            Place::Nowhere => {}
+        }
         Ok(())
     }
 
-    /// It leaves its network. Returns what became of its frames.
+    /// It leaves its network, or its seat. Returns what became of its frames on its network.
     pub(crate) fn detach(&self) -> Option<Counts> {
-        let port = self.port.lock().take()?;
-        let (counts, end, out) = {
-            let mut network = NETWORK.lock();
-            let (counts, end) = (network.switch.counts(port), network.switch.remove(port));
-            let out = network.forget();
-            (counts, end, out)
-        };
-        drop(out);
-        // The others that have it are giving it a frame.
-        while end.as_ref().is_some_and(|end| Arc::strong_count(end) > 1) {
-            pause();
+        if let Place::Seat(seat) = &self.place {
+            seat.leave();
         }
-        counts
+        let port = self.port.lock().take()?;
+        part(port)
     }
 
     /// What has become of its frames, while it is on its network.
@@ -108,6 +149,9 @@ impl Card {
     pub(crate) fn serve(&self, memory: &GuestMemory, is_over: impl Fn() -> bool) {
         if !self.virtio.take_notice() {
             return;
+        }
+        if let Place::Seat(seat) = &self.place {
+            seat.give_syn();
         }
         let ram = Ram::at_once(memory);
         while self.virtio.with(|card| card.serve(&ram)) == Served::One && !is_over() {
@@ -132,6 +176,9 @@ impl Card {
     }
 
     fn carry(&self, packet: &Packet, ram: &Ram<'_>, is_over: &impl Fn() -> bool) {
+        if let Place::Seat(seat) = &self.place {
+            return seat.carry(packet, ram);
+        }
         let Some(port) = *self.port.lock() else { return };
         let Ok(offload) = packet.offload() else {
             return NETWORK.lock().switch.refuse(port);

@@ -2,6 +2,7 @@
 
 use mayfly_devices::virtio::net::{Frame, Lost, Source};
 
+use super::bytes;
 use crate::bare::own::card::OwnCard;
 
 /// The name of the network that leads out of the machine.
@@ -18,17 +19,12 @@ pub(super) fn send(
     let room = card.room(sender).map_err(|_| Lost::NotWorking)?;
     let mut room = room.ok_or(Lost::NoRoom)?;
     let len = usize::try_from(frame.len()).unwrap_or(usize::MAX);
-    let bytes = room.frame(len);
-    if bytes.len() < len {
-        card.discard(room);
-        return Err(Lost::TooLong);
+    match bytes::copy(frame, source, room.frame(len)) {
+        Ok(_) => card.send(room),
+        Err(why) => {
+            card.discard(room);
+            return Err(why);
+        }
     }
-    let (head, rest) = bytes.split_at_mut(frame.head.len());
-    head.copy_from_slice(frame.head);
-    if source.read(frame.rest.start, rest).is_err() {
-        card.discard(room);
-        return Err(Lost::Unreadable);
-    }
-    card.send(room);
     Ok(())
 }

@@ -5,23 +5,29 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, Source, finish};
+use mayfly_hypervisor::card;
 use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port, Switch, Targets};
 
+use super::desk::Desk;
 use super::outgoing;
+use super::outgoing::UPLINK;
 use crate::bare::devices::virtio::{Ram, Virtio};
+use crate::bare::own;
 use crate::bare::own::card::OwnCard;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::share::pause;
 
 /// The most networks.
 const MOST_NETWORKS: usize = 256;
 
 /// Where a port leads.
-pub(super) enum End {
+pub(crate) enum End {
     Card { virtio: Arc<Virtio<Net, [u8; 6]>>, memory: Arc<GuestMemory> },
     Uplink(&'static OwnCard),
+    Desk(Arc<Desk>),
 }
 
 /// The switch, and the names of its networks, each known by its place.
@@ -92,17 +98,64 @@ impl Network {
     }
 }
 
-/// Gives a frame that `from` has sent to all that it is for.
+/// A card with that address comes to the network that `card` says, and leads to `end`.
+///
+/// # Errors
+///
+/// Why it does not.
+pub(super) fn join(card: &card::Card, mac: [u8; 6], end: Arc<End>) -> Result<Port, NoPort> {
+    let name = card.network.clone().unwrap_or_default();
+    let leads_out = name == UPLINK;
+    let out = own::card::get().filter(|_| leads_out).map(|card| Arc::new(End::Uplink(card)));
+    let mut network = NETWORK.lock();
+    let config = Config {
+        place: Place::Card(mac),
+        network: network.number(name)?,
+        isolated: card.isolated,
+        limits: Limits { bytes: card.rate, packets: None },
+    };
+    let port = network.switch.try_add(config, end, now())?;
+    let out = network.lead_out(config.network, out);
+    drop(network);
+    drop(out);
+    Ok(port)
+}
+
+/// A card leaves its network. Returns what became of its frames, when nobody is giving it one any more.
+pub(super) fn part(port: Port) -> Option<Counts> {
+    let (counts, end, out) = {
+        let mut network = NETWORK.lock();
+        let (counts, end) = (network.switch.counts(port), network.switch.remove(port));
+        let out = network.forget();
+        (counts, end, out)
+    };
+    drop(out);
+    if let Some(end) = end {
+        alone(&end);
+    }
+    counts
+}
+
+/// Waits until nobody else has an end: those that have it are giving it a frame.
+pub(super) fn alone(end: &Arc<End>) {
+    while Arc::strong_count(end) > 1 {
+        pause();
+    }
+}
+
+/// Gives a frame that `from` has sent to all that it is for. When it `is_over`, those that do not have it lose it.
 pub(super) fn deliver(
     from: Port,
     mut targets: Targets,
     (len, offload, source): (u64, &Offload, &impl Source),
     is_over: &impl Fn() -> bool,
 ) {
-    while !is_over() {
+    loop {
         let target = NETWORK.lock().switch.next_target(&mut targets);
         let Some((to, end)) = target else { return };
-        match end.receive(from, len, offload, source) {
+        let received =
+            if is_over() { Err(Lost::NotWorking) } else { end.receive(from, len, offload, source) };
+        match received {
             Err(Lost::Unreadable) => NETWORK.lock().switch.refuse(from),
             received => NETWORK.lock().switch.count(to, len, received.is_ok()),
         }
@@ -112,7 +165,7 @@ pub(super) fn deliver(
 
 impl End {
     /// Has the end receive a frame of `from`, or those that it is cut into, up to the first that is lost.
-    fn receive(
+    pub(super) fn receive(
         &self,
         from: Port,
         len: u64,
@@ -126,6 +179,9 @@ impl End {
             Self::Uplink(card) => cut(len, offload, source, |frame| {
                 outgoing::send(card, from.number(), frame, source)
             }),
+            Self::Desk(desk) => {
+                cut(len, offload, source, |frame| desk.receive(from, frame, source))
+            }
         }
     }
 }
@@ -156,7 +212,7 @@ fn receive_whole_or_cut(
 }
 
 /// Gives the frames that a frame comes to, when nothing is left to be done, to `each`, up to the first that is lost.
-fn cut(
+pub(super) fn cut(
     len: u64,
     offload: &Offload,
     source: &impl Source,

@@ -1,29 +1,17 @@
 //! Frames that come to the machine by its own network card: a thread carries them to the VMs that they are for.
 
-use mayfly_devices::memory::BadAddress;
-use mayfly_devices::virtio::net::{FRAME_HEAD, Offload, Source};
+use mayfly_devices::virtio::net::{FRAME_HEAD, Offload};
 use mayfly_drivers::{Broken, FRAME_BYTES, Received};
 use mayfly_hypervisor::account::ShareId;
 use mayfly_switch::{Counts, Limits};
 use mayfly_vm::platform::memory::OutOfMemory;
 
+use super::bytes::Bytes;
 use super::outgoing::UPLINK;
 use super::ports::{NETWORK, deliver, now};
 use crate::bare::own::card::{self, OwnCard};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Account, Name};
-
-/// The bytes of a frame that has come, which are copied.
-struct Bytes<'a>(&'a [u8]);
-
-impl Source for Bytes<'_> {
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress> {
-        let from = usize::try_from(offset).ok().and_then(|start| self.0.get(start..));
-        let from = from.and_then(|rest| rest.get(..into.len()));
-        into.copy_from_slice(from.ok_or(BadAddress { address: offset })?);
-        Ok(())
-    }
-}
 
 /// Starts the thread, if the machine has a network card.
 ///

@@ -8,7 +8,7 @@ use mayfly_arm64::saved::offset;
 use mayfly_arm64::vcpu::AtRest;
 use mayfly_arm64::{resumed, timer};
 use mayfly_devices::psci::Core;
-use mayfly_hypervisor::arm64::state::{Fresh, Parts, Shape, Start, Vcpu};
+use mayfly_hypervisor::arm64::state::{self, Fresh, Shape, Start, Vcpu};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_state::{Error, SectionWriter, State, Writer};
 use mayfly_vgic::{CpuInterface, affinity};
@@ -19,7 +19,8 @@ use super::chipset::Chipset;
 use super::format::PA_RANGE;
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
 use crate::bare::devices::frames::Frames;
-use crate::bare::devices::{Devices, Raw};
+use crate::bare::devices::network::Seat;
+use crate::bare::devices::{Devices, Parts, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::World;
@@ -73,7 +74,7 @@ const BYTES: usize = 4096;
 
 fn shape(plan: &Plan) -> Shape {
     let Plan { memory, vcpus, disk, .. } = *plan;
-    Shape { memory, vcpus, has_disk: disk != 0, has_card: false }
+    Shape { memory, vcpus, has_disk: disk != 0, has_card: plan.card.network.is_some() }
 }
 
 /// The state of a run of `plan` whose threads have ended, with its `vcpus` in the order of their numbers.
@@ -92,8 +93,8 @@ pub(crate) fn save(
         bytes.resize(room, 0);
         let mut writer = Writer::new(&mut bytes);
         let clock = devices.clock();
-        let saved = devices.with(|entropy, disk| {
-            let parts = Parts {
+        let saved = devices.with(|Parts { entropy, disk, card }| {
+            let parts = state::Parts {
                 shape: shape(plan),
                 processors: &resumed::machine(PA_RANGE),
                 virtual_count,
@@ -103,7 +104,7 @@ pub(crate) fn save(
                 clock: &clock,
                 entropy,
                 disk,
-                card: None,
+                card,
             };
             // Interrupts are looked for before each vCPU, which takes some thousand instructions.
             parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
@@ -144,7 +145,8 @@ impl From<OutOfMemory> for NotResumed {
     }
 }
 
-/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs.
+/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs; with that
+/// seat, if it is a fork of a service.
 pub(crate) fn resume(
     plan: &Plan,
     state: &[u8],
@@ -152,10 +154,11 @@ pub(crate) fn resume(
     places: &Arc<Places>,
     world: &Arc<World>,
     disk: Option<Frames>,
+    seat: Option<Seat>,
 ) -> Result<Resumed, NotResumed> {
     let count = plan.vcpus as usize;
     let mut gic = Chipset::controller(count, places)?;
-    let mut raw = Raw::new(disk);
+    let mut raw = Raw::new(plan, disk);
     threads::preemption_point();
     let mut console = SerialPort::new();
     let mut clock = RealTimeClock::new();
@@ -171,7 +174,7 @@ pub(crate) fn resume(
         clock: &mut clock,
         entropy: &mut raw.entropy,
         disk: raw.disk.as_deref_mut(),
-        card: None,
+        card: raw.card.as_deref_mut(),
     };
     let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
     let loaded = fresh.load(sections, cores, |number, vcpu| {
@@ -192,6 +195,6 @@ pub(crate) fn resume(
     }
     let timer_offset = offset(timer::ticks(), loaded.virtual_count);
     let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
-    let devices = Devices::resumed(world, &chipset.controller, raw, clock);
+    let devices = Devices::resumed(world, &chipset.controller, raw, clock, seat);
     Ok(Resumed { chipset, devices, console, vcpus })
 }

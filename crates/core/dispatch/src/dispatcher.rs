@@ -1,0 +1,455 @@
+//! The dispatcher: which fork a frame from outside goes to, and which frames of a fork go out.
+
+use crate::arp::{self, ANSWER};
+use crate::counts::{Counts, Dropped, End};
+use crate::flow::{Stage, State};
+use crate::frame::{Frame, Segment, is_client, is_one};
+use crate::table::{Client, Flow, Table};
+use crate::{Ip, Mac};
+
+/// The most flows that there can be, with those that are remembered.
+pub const MOST_SLOTS: u16 = 1024;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// After how many nanoseconds what ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// A flow whose handshake is not complete, since its first SYN. The time that making the fork takes is part of it.
+    pub half_open: u64,
+    /// A flow of which the client has acknowledged nothing any more.
+    pub abandoned: u64,
+    /// Any flow, since its first SYN.
+    pub longest: u64,
+    /// What is remembered of a flow that is over.
+    pub remembered: u64,
+}
+
+impl Timers {
+    /// 10 s, a minute, ten minutes, and 5 s.
+    pub const DEFAULT: Self = Self {
+        half_open: 10 * SECOND,
+        abandoned: 60 * SECOND,
+        longest: 600 * SECOND,
+        remembered: 5 * SECOND,
+    };
+}
+
+/// What a dispatcher is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The template's address, which all forks have.
+    pub mac: Mac,
+    /// Its IP address.
+    pub ip: Ip,
+    /// The port at which it answers. No other begins a flow.
+    pub port: u16,
+    /// How many flows may have a fork, or wait for one.
+    pub flows: u16,
+    /// How many that are over are remembered at least, until their time is up. With `flows`, at most [`MOST_SLOTS`].
+    pub remembered: u16,
+    /// When what ends.
+    pub timers: Timers,
+}
+
+/// Why there is no dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoDispatcher {
+    /// The address is one of many cards, or of none; or that of IP is none that a machine can have.
+    #[error("no card can have that address")]
+    Address,
+    /// There would be no flow, or more than [`MOST_SLOTS`].
+    #[error("there must be 1 to {MOST_SLOTS} flows, with those that are remembered")]
+    Flows,
+    /// There is no memory for the flows.
+    #[error("out of memory")]
+    Memory,
+}
+
+/// What is to be done with a frame from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink<'a> {
+    /// Make a fork for this flow, and then call [`Dispatcher::forked`], or [`Dispatcher::failed`].
+    Fork(Flow),
+    /// Nothing: it is the SYN that is kept, or has taken its place.
+    Kept,
+    /// Give it to the flow's fork.
+    Deliver(Flow),
+    /// Give it to the flow's fork, and then destroy the fork. The flow is over.
+    DeliverLast(Flow),
+    /// The flow is over before its fork was there. [`Dispatcher::forked`] will say that nobody waits for it.
+    Cancelled(Flow),
+    /// Send these bytes out.
+    Answer(&'a [u8]),
+    /// Nothing. It is counted.
+    Dropped(Dropped),
+}
+
+/// What is to be done with a frame of a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port<'a> {
+    /// Send it out.
+    Send,
+    /// Send it out, and then destroy the fork. The flow is over.
+    SendLast,
+    /// Give these bytes to the fork.
+    Answer(&'a [u8]),
+    /// Nothing. It is counted.
+    Dropped(Dropped),
+}
+
+/// What stands between an uplink and the forks of one template.
+pub struct Dispatcher {
+    config: Config,
+    table: Table,
+    /// Flows that have a fork, or wait for one.
+    live: u16,
+    /// The latest time that was given.
+    now: u64,
+    /// No flow ends by a timer before.
+    earliest: u64,
+    counts: Counts,
+    answer: [u8; ANSWER],
+}
+
+impl core::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Dispatcher")
+            .field("config", &self.config)
+            .field("live", &self.live)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dispatcher {
+    /// Without flows. All memory that it ever needs is allocated here: about 250 bytes a flow.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDispatcher`].
+    pub fn try_new(config: Config) -> Result<Self, NoDispatcher> {
+        if !is_one(config.mac) || !is_client(config.ip) {
+            return Err(NoDispatcher::Address);
+        }
+        let slots =
+            config.flows.checked_add(config.remembered).filter(|&slots| slots <= MOST_SLOTS);
+        let slots = slots.filter(|_| config.flows > 0).ok_or(NoDispatcher::Flows)?;
+        Ok(Self {
+            config,
+            table: Table::try_new(slots).ok_or(NoDispatcher::Memory)?,
+            live: 0,
+            now: 0,
+            earliest: u64::MAX,
+            counts: Counts::NONE,
+            answer: [0; ANSWER],
+        })
+    }
+
+    /// What became of frames and flows.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many flows have a fork, or wait for one.
+    pub const fn live(&self) -> u16 {
+        self.live
+    }
+
+    /// A frame has come from outside at `now`, in nanoseconds.
+    pub fn from_outside(&mut self, frame: &[u8], now: u64) -> Uplink<'_> {
+        self.pass(now);
+        match Frame::parse(frame) {
+            Err(why) => self.drop(why),
+            Ok(Frame::Arp { from, to, packet }) => {
+                let own = self.config.mac;
+                match arp::request((from, to), &packet, Some(own)) {
+                    Ok(request) if self.asks_for_template(&request) => {
+                        self.counts.answered += 1;
+                        arp::answer(&request, own, &mut self.answer);
+                        Uplink::Answer(&self.answer)
+                    }
+                    _ => self.drop(Dropped::Arp),
+                }
+            }
+            Ok(Frame::Tcp(segment)) => match self.check(&segment) {
+                Err(why) => self.drop(why),
+                Ok(client) => self.dispatch(client, &segment),
+            },
+        }
+    }
+
+    /// The flow's fork is there. Returns the SYN that is to be given to it first; or nothing, if nobody waits for the fork
+    /// any more: then it is to be destroyed.
+    pub fn forked(&mut self, flow: Flow) -> Option<&[u8]> {
+        let state = self.table.get(flow).filter(|state| state.stage == Stage::Asked)?;
+        state.stage = Stage::Opening;
+        self.counts.forked += 1;
+        Some(state.kept())
+    }
+
+    /// There is no fork for the flow; or its fork has ended by itself. Returns whether there was such a flow.
+    pub fn failed(&mut self, flow: Flow) -> bool {
+        let is_live = self.table.get(flow).is_some_and(|state| state.stage != Stage::Over);
+        if is_live {
+            self.end(flow, End::Failed);
+        }
+        is_live
+    }
+
+    /// The fork of a flow has sent a frame, at `now`, in nanoseconds. The frame is as it goes out: nobody changes it any
+    /// more, and nothing is left to be done to it but checksums.
+    pub fn from_fork(&mut self, flow: Flow, frame: &[u8], now: u64) -> Port<'_> {
+        self.pass(now);
+        let Some(state) = self.table.get(flow).filter(|state| state.stage != Stage::Over) else {
+            return self.refuse(Dropped::Unknown);
+        };
+        if state.stage == Stage::Asked {
+            return self.refuse(Dropped::Early);
+        }
+        let Config { mac, ip, port, .. } = self.config;
+        let hop = state.mac;
+        match Frame::parse(frame) {
+            Err(why) => self.refuse(why),
+            Ok(Frame::Arp { from, to, packet }) => match arp::request((from, to), &packet, None) {
+                Ok(request) if (request.mac, request.ip) == (mac, ip) && request.wants != ip => {
+                    self.counts.told += 1;
+                    arp::answer(&request, hop, &mut self.answer);
+                    Port::Answer(&self.answer)
+                }
+                _ => self.refuse(Dropped::Arp),
+            },
+            Ok(Frame::Tcp(segment)) => {
+                let (target, target_port) = segment.target;
+                let is_its = (segment.from, segment.to) == (mac, hop)
+                    && segment.source == (ip, port)
+                    && self.table.find(Client::new(target, target_port)) == Some(flow)
+                    // Beyond its packet, a frame is filled up to the shortest that there is.
+                    && frame.len() <= segment.frame.len().max(ANSWER);
+                if is_its { self.send(flow, &segment) } else { self.refuse(Dropped::Foreign) }
+            }
+        }
+    }
+
+    /// A flow that has ended by a timer at `now`, in nanoseconds, if there is one: its fork is to be destroyed. If the fork
+    /// is not there yet, [`Self::forked`] will say that nobody waits for it. Call it until there is none.
+    pub fn expired(&mut self, now: u64) -> Option<Flow> {
+        self.pass(now);
+        if self.earliest > self.now {
+            return None;
+        }
+        // Each slot is looked at once: the embedder has a lock around this.
+        let mut earliest = u64::MAX;
+        for slot in 0..self.table.len() {
+            let Some((flow, state)) = self.table.at(slot) else { continue };
+            if state.deadline > self.now {
+                earliest = earliest.min(state.deadline);
+                continue;
+            }
+            let longest = state.begun.saturating_add(self.config.timers.longest);
+            let end = match state.stage {
+                Stage::Over => {
+                    self.table.remove(flow);
+                    continue;
+                }
+                Stage::Asked | Stage::Opening => End::HalfOpen,
+                Stage::Open if state.deadline >= longest => End::TooLong,
+                Stage::Open => End::Abandoned,
+            };
+            // There may be more, so that `earliest` stays.
+            self.end(flow, end);
+            return Some(flow);
+        }
+        self.earliest = earliest;
+        None
+    }
+
+    /// When to call [`Self::expired`], in nanoseconds: there is nothing that ends before.
+    pub const fn next_deadline(&self) -> Option<u64> {
+        if self.earliest == u64::MAX { None } else { Some(self.earliest) }
+    }
+
+    /// Time never goes back.
+    fn pass(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    fn drop(&mut self, why: Dropped) -> Uplink<'static> {
+        self.counts.dropped.count(why);
+        Uplink::Dropped(why)
+    }
+
+    fn refuse(&mut self, why: Dropped) -> Port<'static> {
+        self.counts.refused.count(why);
+        Port::Dropped(why)
+    }
+
+    fn asks_for_template(&self, request: &arp::Request) -> bool {
+        let Config { mac, ip, .. } = self.config;
+        is_one(request.mac) && request.mac != mac && request.ip != ip && request.wants == ip
+    }
+
+    /// Whose a segment from outside is, if it is one for the template.
+    fn check(&self, segment: &Segment<'_>) -> Result<Client, Dropped> {
+        let Config { mac, ip, port, .. } = self.config;
+        if segment.to != mac || segment.target != (ip, port) {
+            return Err(Dropped::Foreign);
+        }
+        let (source, source_port) = segment.source;
+        let is_from_outside = is_one(segment.from) && segment.from != mac;
+        if !is_from_outside || !is_client(source) || source == ip || source_port == 0 {
+            return Err(Dropped::Source);
+        }
+        if !segment.is_right() {
+            return Err(Dropped::Checksum);
+        }
+        Ok(Client::new(source, source_port))
+    }
+
+    fn dispatch(&mut self, client: Client, segment: &Segment<'_>) -> Uplink<'_> {
+        let Some(flow) = self.table.find(client) else {
+            return match self.begin(client, segment) {
+                Ok(flow) => Uplink::Fork(flow),
+                Err(why) => self.drop(why),
+            };
+        };
+        match self.table.get(flow).map(|state| state.stage) {
+            Some(Stage::Asked) => self.wait(flow, segment),
+            Some(Stage::Opening | Stage::Open) => self.deliver(flow, segment),
+            _ => self.remember(flow, client, segment),
+        }
+    }
+
+    /// A segment of no flow.
+    fn begin(&mut self, client: Client, segment: &Segment<'_>) -> Result<Flow, Dropped> {
+        begins(segment).map_err(|why| why.unwrap_or(Dropped::Unknown))?;
+        if self.live == self.config.flows {
+            return Err(Dropped::Full);
+        }
+        let deadline = self.now.saturating_add(self.config.timers.half_open);
+        let state = State::new(segment, self.now, deadline);
+        if self.table.is_full() {
+            // There are less flows with forks than there are slots.
+            let over = self.table.iter().filter(|(_, state)| state.stage == Stage::Over);
+            let first = over.min_by_key(|(_, state)| state.deadline).map(|(flow, _)| flow);
+            self.table.remove(first.ok_or(Dropped::Full)?);
+        }
+        let flow = self.table.insert(client, state).ok_or(Dropped::Full)?;
+        self.earliest = self.earliest.min(deadline);
+        self.live += 1;
+        self.counts.asked += 1;
+        Ok(flow)
+    }
+
+    /// A segment of a flow whose fork is not there yet.
+    fn wait(&mut self, flow: Flow, segment: &Segment<'_>) -> Uplink<'_> {
+        let Some(state) = self.table.get(flow) else { return self.drop(Dropped::Unknown) };
+        if segment.rst && state.resets(segment) {
+            self.counts.delivered += 1;
+            self.end(flow, End::Cancelled);
+            return Uplink::Cancelled(flow);
+        }
+        match begins(segment) {
+            Ok(()) => {
+                state.begin(segment);
+                self.counts.repeated += 1;
+                Uplink::Kept
+            }
+            Err(why) => self.drop(why.unwrap_or(Dropped::Early)),
+        }
+    }
+
+    /// A segment for a fork.
+    fn deliver(&mut self, flow: Flow, segment: &Segment<'_>) -> Uplink<'_> {
+        let (now, timers) = (self.now, self.config.timers);
+        let Some(state) = self.table.get(flow) else { return self.drop(Dropped::Unknown) };
+        let end = if segment.rst {
+            state.resets(segment).then_some(End::Reset)
+        } else {
+            if !segment.syn && state.hear_client(segment) {
+                let longest = state.begun.saturating_add(timers.longest);
+                state.stage = Stage::Open;
+                state.deadline = now.saturating_add(timers.abandoned).min(longest);
+                self.earliest = self.earliest.min(state.deadline);
+            }
+            state.end()
+        };
+        self.counts.delivered += 1;
+        match end {
+            Some(end) => {
+                self.end(flow, end);
+                Uplink::DeliverLast(flow)
+            }
+            None => Uplink::Deliver(flow),
+        }
+    }
+
+    /// A segment of a flow that is remembered.
+    fn remember(&mut self, flow: Flow, client: Client, segment: &Segment<'_>) -> Uplink<'_> {
+        let Some(state) = self.table.get(flow) else { return self.drop(Dropped::Unknown) };
+        let (is_newer, is_last_again) = (state.is_before(segment), state.is_last_again(segment));
+        match begins(segment) {
+            Ok(()) if is_newer && self.live < self.config.flows => {
+                self.table.remove(flow);
+                match self.begin(client, segment) {
+                    Ok(flow) => Uplink::Fork(flow),
+                    Err(why) => self.drop(why),
+                }
+            }
+            Ok(()) if is_newer => self.drop(Dropped::Full),
+            Err(None) if is_last_again => {
+                self.counts.answered += 1;
+                Uplink::Answer(self.table.get(flow).map_or(&[], |state| state.kept()))
+            }
+            Ok(()) | Err(None) => self.drop(Dropped::Late),
+            Err(Some(why)) => self.drop(why),
+        }
+    }
+
+    /// A segment of a flow's fork.
+    fn send(&mut self, flow: Flow, segment: &Segment<'_>) -> Port<'_> {
+        let Some(state) = self.table.get(flow) else { return self.refuse(Dropped::Unknown) };
+        if segment.syn && (segment.ack.is_none() || segment.fin || segment.rst) {
+            return self.refuse(Dropped::Early);
+        }
+        let end = if segment.rst {
+            Some(End::Refused)
+        } else {
+            state.hear_fork(segment);
+            state.end()
+        };
+        self.counts.sent += 1;
+        match end {
+            Some(end) => {
+                self.end(flow, end);
+                Port::SendLast
+            }
+            None => Port::Send,
+        }
+    }
+
+    /// A flow with a fork, or one that waits for it, ends.
+    fn end(&mut self, flow: Flow, end: End) {
+        self.live -= 1;
+        self.counts.ended.count(end);
+        let deadline = self.now.saturating_add(self.config.timers.remembered);
+        match self.table.get(flow).filter(|_| end == End::Closed && self.config.remembered > 0) {
+            Some(state) => {
+                state.stage = Stage::Over;
+                state.deadline = deadline;
+                self.earliest = self.earliest.min(deadline);
+            }
+            None => self.table.remove(flow),
+        }
+    }
+}
+
+/// Whether a segment begins a flow; else what is wrong with it, if it is a SYN.
+fn begins(segment: &Segment<'_>) -> Result<(), Option<Dropped>> {
+    let is_syn = segment.syn && !segment.fin && !segment.rst && segment.ack.is_none();
+    match (is_syn, segment.data) {
+        (true, 0) => Ok(()),
+        (true, _) => Err(Some(Dropped::Data)),
+        (false, _) => Err(None),
+    }
+}

@@ -1,0 +1,102 @@
+//! Gives each TCP connection that comes from outside a fork of a virtual machine of its own.
+//!
+//! All forks of a frozen machine, the *template*, have its MAC and its IP address. So no switch can tell them apart. The
+//! dispatcher stands between them and the uplink, and knows them by the connection that each was made for, its *flow*. It
+//! has no hardware, no locks and no clock: the embedder has a lock around it, gives it frames and the time, and does what
+//! it says.
+//!
+//! ```
+//! use mayfly_dispatch::{Config, Dispatcher, Timers, Uplink};
+//!
+//! let config = Config {
+//!     mac: [2, 0, 0, 0, 0, 1],
+//!     ip: [10, 0, 2, 15],
+//!     port: 80,
+//!     flows: 64,
+//!     remembered: 256,
+//!     timers: Timers::DEFAULT,
+//! };
+//! let mut dispatcher = Dispatcher::try_new(config)?;
+//! # let (frame, now) = (&[0; 60], 0);
+//! match dispatcher.from_outside(frame, now) {
+//!     Uplink::Fork(_flow) => { /* make a fork, and then call `forked`, or `failed` */ }
+//!     Uplink::Deliver(_flow) => { /* give the frame to the flow's fork */ }
+//!     Uplink::DeliverLast(_flow) => { /* give it, and then destroy the fork */ }
+//!     Uplink::Cancelled(_flow) => { /* the fork that is being made is not needed any more */ }
+//!     Uplink::Answer(_bytes) => { /* send these out */ }
+//!     Uplink::Kept | Uplink::Dropped(_) => {}
+//! }
+//! # Ok::<(), mayfly_dispatch::NoDispatcher>(())
+//! ```
+//!
+//! # The life of a flow
+//!
+//! A flow is the pair of the client's address and port. The other half of its 5-tuple is the same for all flows.
+//!
+//! 1. **Asked.** A SYN of an unknown flow asks for a fork ([`Uplink::Fork`]). The SYN is kept, without data at most 134 bytes.
+//!    The same SYN again makes no second fork. A SYN with another sequence number takes its place: nobody has seen the
+//!    first. A RST cancels the flow.
+//! 2. **Opening.** The fork is there, and [`Dispatcher::forked`] returns the SYN for it. From now on whatever comes of
+//!    this flow is delivered to the fork, whose TCP decides what to do with it, further SYNs included (RFC 9293, section
+//!    3.10.7.4). Where the client does not complete the handshake, the flow is *half open*, and a timer ends it.
+//! 3. **Open.** The client has acknowledged the fork's SYN. While nothing comes of the client that acknowledges what the
+//!    fork has sent, the flow is *abandoned*, and a timer ends it. Another ends it in any case.
+//! 4. **Over.** Each side's FIN has been acknowledged by the other one, or either has sent a RST. The frame that does it is
+//!    delivered, and then the fork is destroyed ([`Uplink::DeliverLast`], [`Port::SendLast`]).
+//! 5. **Remembered.** After FINs, the flow's last acknowledgement is remembered for a while, without the fork. Where the
+//!    client sends its FIN again, since that acknowledgement was lost, the dispatcher answers in the fork's place. This is the
+//!    TIME-WAIT of TCP, with these rules:
+//!    - A new SYN of the same 5-tuple wins, and gets a fork, if its sequence number is beyond that of the old flow's FIN
+//!      (RFC 9293, section 3.6.1, and RFC 6191, without timestamps). An older one is a duplicate, and is dropped; its
+//!      client sends it again, until the flow is forgotten.
+//!    - A RST does not end it (RFC 1337).
+//!    - A FIN that comes again does not begin the timer anew: so nobody outside has a flow remembered for ever.
+//!    - Where there is no room to remember one more, the one that would be forgotten first is.
+//!
+//! # Who is believed
+//!
+//! **Nobody outside**, by a 5-tuple alone. A RST ends a flow if it has the very sequence number that the fork expects
+//! (RFC 5961, section 3.2); any other is delivered, and ends nothing. An acknowledgement counts if it is of something
+//! that the fork has sent. The checksums of IP and TCP are right in all that is delivered: so what the dispatcher takes
+//! from a frame the fork takes from it, too. The address that answers go to is that by which the SYN came.
+//!
+//! **A fork** is believed what it says of its own flow, whose end is its own end; its checksums are not looked at, for the
+//! client does. It sends nothing but TCP of its flow, from the template's addresses to the client's, and learns nothing of
+//! others. Its ARP requests are answered by the dispatcher: whatever it asks for, the next hop is the one by which its SYN
+//! came. No table of addresses is made of what a fork says.
+//!
+//! # Bounds
+//!
+//! All memory is allocated by [`Dispatcher::try_new`]. Of flows with a fork there are at most [`Config::flows`]; a SYN beyond
+//! them is dropped and counted, and its client sends it again. So whoever sends SYNs from addresses that are not his can
+//! keep others out for as long as flows may be half open; he cannot make more forks than that.
+//!
+//! Fragments, IPv6, VLAN tags, UDP and ICMP are dropped and counted. Of ICMP that means that a path which takes only
+//! smaller packets is not found out ("fragmentation needed"): have the guest use an MTU that all paths have, or probe for
+//! it (`net.ipv4.tcp_mtu_probing=1`).
+//!
+//! Forks of one template begin with the same keys and the same counter. So two of them choose nearly the same sequence
+//! numbers for one 5-tuple. That of the client tells their connections apart.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod arp;
+mod counts;
+mod dispatcher;
+mod flow;
+mod frame;
+mod table;
+
+pub use counts::{Counts, Dropped, End, Tally};
+pub use dispatcher::{Config, Dispatcher, MOST_SLOTS, NoDispatcher, Port, Timers, Uplink};
+pub use flow::KEPT_BYTES;
+pub use table::Flow;
+
+/// The address of a card.
+pub type Mac = [u8; 6];
+
+/// An address of IPv4.
+pub type Ip = [u8; 4];

@@ -1,0 +1,9 @@
+//! The dispatcher: the life of a flow, frames that lie, a naive model, hostile ones, and TCP of others over a wire that
+//! loses frames.
+
+mod hostile;
+mod lies;
+mod life;
+mod model;
+mod real;
+mod wire;
