@@ -12,6 +12,7 @@ mod kept;
 mod laws;
 mod list;
 mod manual;
+mod measured;
 mod metal;
 mod output;
 mod report;
