@@ -92,3 +92,10 @@ pub(crate) fn read<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<AllK
 pub(crate) fn record(path: &Path) -> Result<Record, Failure> {
     Record::read(path).map_err(|error| Failure::usage(error.to_string()))
 }
+
+/// The laws that a file has; one that cannot be read, or has something else, is a mistake of the user.
+pub(crate) fn laws(path: &Path) -> Result<mayfly_laws::Document, Failure> {
+    let read = Document::read(path, is_large, MOST)
+        .and_then(|document| mayfly_laws::Document::of(document, path));
+    read.map_err(|error| Failure::usage(error.to_string()))
+}

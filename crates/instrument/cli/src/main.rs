@@ -21,6 +21,7 @@ mod runs;
 mod signals;
 mod trace;
 mod traced;
+mod vmm;
 mod watch;
 
 use std::process::ExitCode;

@@ -24,6 +24,7 @@ mod read;
 mod series;
 mod shape;
 mod text;
+mod vmm;
 
 pub use compare::{Comparison, Mismatch};
 pub use document::{Document, Entry, SCHEMA};
@@ -37,4 +38,5 @@ pub use page::Page;
 pub use pair::{Call, Dimension, Pair};
 pub use series::{Kind, Missing, Point, Series};
 pub use shape::Shape;
-pub use text::Text;
+pub use text::{Text, filled};
+pub use vmm::Vmm;

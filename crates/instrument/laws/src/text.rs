@@ -151,7 +151,7 @@ impl<'a> Text<'a> {
 }
 
 /// Text in lines of `width` columns, each with an indent.
-pub(crate) fn filled(width: usize, indent: &str, text: &str) -> String {
+pub fn filled(width: usize, indent: &str, text: &str) -> String {
     let options = Options::new(width)
         .initial_indent(indent)
         .subsequent_indent(indent)
