@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -52,6 +52,14 @@ trace-score: setup ## plant causes at random in a VMM, and see how many `mayfly 
 	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --test planted -- causes_that_are_planted
 	@MAYFLY_SCORE=$(MAYFLY_SCORE_TRACEFS) MAYFLY_RECORDER=tracefs \
 		cargo test --package mayfly-trace --test planted -- causes_that_are_planted
+
+# How many times twenty laws are planted; MAYFLY_SEED=... begins with another seed.
+MAYFLY_LAWS ?= 5
+
+laws-score: setup ## plant twenty laws in a KVM that is not there, and see how many `mayfly laws` finds; some minutes
+	@cargo build --quiet --package mayfly-cli --example fake_kvm
+	@MAYFLY_SCORE=$(MAYFLY_LAWS) cargo test --package mayfly-cli --test laws_planted -- \
+		--ignored --nocapture of_twenty_laws
 
 trace-overhead: setup ## time the start of a VMM as it is, under strace, and under both recorders of `mayfly trace`
 	@scripts/trace-overhead

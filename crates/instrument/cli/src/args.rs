@@ -67,10 +67,10 @@ pub(crate) enum Command {
 ///
 /// Without -o, each record is printed as `mayfly run` prints it. With -o, all records go into one HTML file that needs no
 /// other file: first the pictures, then every number, then the facts of the hosts. The page of a trace begins with its
-/// timeline. Where FILE ends in .svg, one record becomes one picture: this host's KVM, an earlier design, and Mayfly.
+/// timeline; that of laws has a picture for each of them. Where FILE ends in .svg, one record becomes one picture: this host's KVM, an earlier design, and Mayfly.
 #[derive(ClapArgs)]
 pub(crate) struct Report {
-    /// Files that `mayfly run --json` or `mayfly trace --json` has written
+    /// Files that `mayfly run --json`, `mayfly trace --json` or `mayfly laws --json` has written
     #[arg(value_name = "RECORD", required = true)]
     pub(crate) records: Vec<PathBuf>,
 
@@ -82,7 +82,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "THEME", requires = "output")]
     pub(crate) theme: Option<Theme>,
 
-    /// Print every metric, counter and check; for a trace, every call
+    /// Print every metric, counter and check; for a trace, every call; for laws, every point
     #[arg(long, conflicts_with = "output")]
     pub(crate) full: bool,
 }
@@ -92,7 +92,9 @@ pub(crate) struct Report {
 /// A metric is called slower or faster if its median differs by more than the metric varies within either run, and by more
 /// than chance explains over all metrics together. The command exits with 1 if a metric is slower. Two traces of
 /// `mayfly trace` are shown side by side, phase by phase. Each trace is of one run, so no phase is called slower, and the
-/// command exits with 1 only because of --fail-if.
+/// command exits with 1 only because of --fail-if. Of two documents of `mayfly laws`, the command says which law has
+/// another form, and which call takes longer at the first or the last number that both have measured; it exits with 1 for
+/// the latter.
 #[derive(ClapArgs)]
 pub(crate) struct Compare {
     /// The record to compare with
@@ -103,7 +105,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
-    /// Exit with 1 only if a metric is slower and this holds for it, as in 'ratio > 1.2' or 'teardown.kvm.ratio > 1.1'. The option
+    /// Exit with 1 only if a metric is slower and this holds for it, as in 'ratio > 1.2' or 'teardown.kvm.ratio > 1.1'; of laws, as in 'create-vm/mappings.last > 1.5'. The option
     /// may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,

@@ -1,5 +1,6 @@
 //! `mayfly compare`.
 
+use mayfly_laws::Document;
 use mayfly_record::Record;
 use mayfly_record::units::ratio;
 use mayfly_report::{Comparison, Format, Line, ThresholdError};
@@ -10,11 +11,12 @@ use crate::failure::{Failure, and_more};
 use crate::kept::{AllKept, read};
 use crate::output::Stream;
 
-/// Compares two records, or two traces.
+/// Compares two records, two traces, or two documents of laws.
 pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
     match read([options.base.as_path(), options.new.as_path()])? {
         AllKept::Records(records) => records_of(&records, options),
         AllKept::Traces(traces) => traces_of(&traces, options),
+        AllKept::Laws(laws) => laws_of(&laws, options),
     }
 }
 
@@ -70,6 +72,39 @@ fn traces_of(traces: &[Trace], options: &Compare) -> Result<(), Failure> {
     }
     let Some(first) = beyond.first() else { return Ok(()) };
     Err(Failure::runtime(format_args!("{first}{}", and_more(beyond.len() - 1))))
+}
+
+/// Fails where a call takes longer beyond doubt, at the first or at the last number that both have measured.
+fn laws_of(laws: &[Document], options: &Compare) -> Result<(), Failure> {
+    let [base, new] = laws else { return Ok(()) };
+    let comparison = mayfly_laws::Comparison::of(base, new)
+        .map_err(|error| Failure::usage(format!("the laws cannot be compared: {error}")))?;
+    let mut wrong = if options.fail_if.is_empty() { comparison.slower() } else { Vec::new() };
+    let ratios = comparison.ratios();
+    for threshold in &options.fail_if {
+        let mut is_named = false;
+        for (row, metric, times, is_sure) in &ratios {
+            let is_beyond = threshold.is_ratio_wrong(row, metric, *times);
+            let is_beyond = is_beyond.map_err(|error| Failure::usage(error.to_string()))?;
+            is_named |= is_beyond.is_some();
+            let little = threshold.is_about_too_little();
+            if is_beyond == Some(true) && *is_sure && little == (*times < 1.0) {
+                let (pair, times) = (&row.experiment, ratio(*times));
+                wrong.push(format!("{threshold}: {pair}.{metric} is {times} the base's"));
+            }
+        }
+        if !is_named {
+            return Err(Failure::usage(threshold.names_nothing().to_string()));
+        }
+    }
+    Stream::Out.write(&match options.format {
+        Format::Text => comparison.text(options.full, Stream::Out.width()),
+        Format::Markdown => comparison.markdown(options.full),
+        Format::Csv => comparison.csv(),
+        Format::Json => comparison.json(),
+    })?;
+    let Some(first) = wrong.first() else { return Ok(()) };
+    Err(Failure::runtime(format_args!("{first}{}", and_more(wrong.len() - 1))))
 }
 
 /// What is slower, and beyond a bound where there are some. A bound that a ratio has to be above is about what is faster:

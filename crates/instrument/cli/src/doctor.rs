@@ -12,6 +12,7 @@ use mayfly_report::{Threshold, ThresholdError};
 use crate::built::host;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
+use crate::vmm::vmm;
 
 /// Say what this host makes a VM wait for, and what to do about it
 ///
@@ -38,7 +39,18 @@ pub(crate) struct Doctor {
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     fail_if: Vec<Threshold>,
 
-    /// Show every pair of calls and every median
+    /// Say what KVM's calls take for the running process PID, by the mappings, VMs and vCPUs that it has, and examine nothing
+    /// else. The process is not stopped
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..),
+        conflicts_with_all = ["json", "openmetrics", "fail_if", "quiet"])]
+    pid: Option<i32>,
+
+    /// With --pid, take the times from FILE, which `mayfly laws --json` has written, and measure nothing. Without this option,
+    /// the calls that matter are measured in less than a minute
+    #[arg(long, value_name = "FILE", requires = "pid")]
+    laws: Option<PathBuf>,
+
+    /// Show every pair of calls and every median; with --pid, also the calls that take no more by what there is
     #[arg(long, conflicts_with = "quiet")]
     full: bool,
 
@@ -51,18 +63,23 @@ const EXAMPLES: &str = "\
 Examples:
   mayfly doctor
   mayfly doctor --fail-if 'waits > 0'
+  mayfly doctor --pid 4242 --laws laws.json
   mayfly doctor --quiet --json - | jq '.findings[].code'
   mayfly doctor --quiet \\
     --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
 
 Exit codes:
   0  the host was examined, whatever was found
-  1  a --fail-if holds for a figure, or a file could not be written
-  2  a name or a value is not accepted
+  1  a --fail-if holds for a figure, or a file could not be written, or
+     there is no process PID
+  2  a name or a value is not accepted, or FILE has no laws
   3  nothing could be examined; one line says why";
 
 /// Examines this host, tells of it, and holds it against bounds.
 pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
+    if let Some(pid) = options.pid {
+        return vmm(pid, options.laws.as_deref(), options.full);
+    }
     // Before anything else is opened: the number of a stream is then that of a stream.
     let open = |path: &Option<PathBuf>| path.as_deref().map(Sink::open).transpose();
     let json = open(&options.json).map_err(Failure::runtime)?;

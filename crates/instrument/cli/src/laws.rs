@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mayfly_kvm::Kvm;
-use mayfly_lab::{Bar, Progress};
+use mayfly_lab::Bar;
 use mayfly_laws::{
-    Call, Dimension, Document, Entry, FEWEST_ROUNDS, Failed, Kernel, KvmKernel, Options, Pair,
-    SCHEMA, Series, Text, measure, points,
+    Call, Dimension, Document, FEWEST_ROUNDS, Failed, Figure, KvmKernel, Options, Pair, Text,
 };
-use mayfly_record::{Sink, nanoseconds};
+use mayfly_record::Sink;
+use mayfly_report::Threshold;
 
-use crate::built::host;
-use crate::failure::Failure;
+use crate::failure::{Failure, and_more};
+use crate::measured::{document, entry};
 use crate::output::Stream;
 use crate::run::progress;
 
@@ -48,8 +48,14 @@ pub(crate) struct Laws {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Exit with 1 if this holds for a law, as in 'create-vm/mappings.exponent > 1.2' or 'create-vm/mappings.at(10000) > 4ms':
+    /// CALL/WHAT, and `at(NUMBER)`, `exponent` or `growth`. The number has to be within what was measured. The option may be
+    /// repeated
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    fail_if: Vec<Threshold>,
+
     /// Print which calls would be measured against what, and measure nothing
-    #[arg(long, conflicts_with_all = ["json", "full"])]
+    #[arg(long, conflicts_with_all = ["json", "full", "fail_if"])]
     list: bool,
 
     /// Also show the median of each point
@@ -66,12 +72,15 @@ Examples:
   mayfly laws
   mayfly laws create-vm --against mappings --full
   mayfly laws close-vm --rounds 15 --json laws.json
+  mayfly laws create-vm --fail-if 'create-vm/mappings.at(10000) > 4ms'
 
 Exit codes:
   0  at least one call was measured, whatever was found
-  1  the file, or standard output, could not be written
+  1  a --fail-if holds, or the file or standard output could not be written
   2  a name or a value is not accepted
-  3  nothing could be measured; one line says why";
+  3  nothing could be measured; one line says why
+  4  a --fail-if is about a law that was not found, or about a number that
+     was not measured, and none holds";
 
 fn calls() -> PossibleValuesParser {
     PossibleValuesParser::new(Call::ALL.map(Call::name))
@@ -88,26 +97,19 @@ pub(crate) fn laws(options: &Laws) -> Result<(), Failure> {
         let lines = pairs.iter().map(|pair| format!("{}\n", pair.name()));
         return Stream::Out.write(&lines.collect::<String>());
     }
+    let bounds = bounds(options, &pairs)?;
     // Before anything else is opened: the number of a stream is then that of a stream.
     let json = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let mut kernel = KvmKernel::new(Kvm::open().map_err(Failure::nothing_ran)?);
-    let host = host();
-    let mut document = Document {
-        schema: SCHEMA.to_owned(),
-        tick_ns: host.hz.map(|hz| 1_000_000_000 / u64::from(hz.max(1))),
-        host,
-        rounds: options.rounds,
-        seed: options.seed,
-        settled_ns: nanoseconds(KvmKernel::SETTLED),
-        laws: Vec::new(),
-    };
+    let how = Options { rounds: options.rounds, seed: options.seed };
+    let mut document = document(how);
     let mut progress = progress(options.quiet, &Bar::new());
     let stream = if json.as_ref().is_some_and(Sink::is_stdout) { Stream::Err } else { Stream::Out };
     // Each law is told when it is known: a user who has seen enough ends the command.
     let tell = |text: String| if options.quiet { Ok(()) } else { stream.write(&text) };
     tell(text(options, &document, stream).head(pairs.len()))?;
     for (which, pair) in (1..).zip(&pairs) {
-        let entry = entry(&mut kernel, *pair, options, (which, pairs.len()), &mut *progress);
+        let entry = entry(&mut kernel, *pair, how, (which, pairs.len()), &mut *progress);
         tell(text(options, &document, stream).of(&entry))?;
         document.laws.push(entry);
     }
@@ -116,6 +118,58 @@ pub(crate) fn laws(options: &Laws) -> Result<(), Failure> {
     let is_measured = document.laws.iter().any(|entry| entry.law.is_some());
     match document.laws.iter().find_map(|entry| entry.skipped.as_ref()) {
         Some(why) if !is_measured => Err(Failure::nothing_ran(why)),
+        _ => verdict(&bounds, &document),
+    }
+}
+
+/// The exit code if a bound is about what is not known.
+const UNKNOWN: u8 = 4;
+
+/// The bounds, each with what it is about. One that nothing can be meant by is refused before minutes are spent.
+fn bounds<'a>(options: &'a Laws, pairs: &[Pair]) -> Result<Vec<(&'a Threshold, Figure)>, Failure> {
+    let bound = |threshold: &'a Threshold| {
+        let figure: Figure = threshold.names().parse().map_err(Failure::usage)?;
+        if !pairs.contains(&figure.pair()) {
+            let pair = figure.pair().name();
+            return Err(Failure::usage(format!(
+                "'{threshold}': {pair} is not among what is to be measured"
+            )));
+        }
+        is_wrong(threshold, &figure, 1.0)?;
+        Ok((threshold, figure))
+    };
+    options.fail_if.iter().map(bound).collect()
+}
+
+fn is_wrong(threshold: &Threshold, figure: &Figure, value: f64) -> Result<bool, Failure> {
+    let wrong = threshold.is_wrong(&figure.to_string(), shown(figure, value));
+    wrong.map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn shown(figure: &Figure, value: f64) -> mayfly_report::Figure {
+    if figure.is_time() {
+        mayfly_report::Figure::Time(value)
+    } else {
+        mayfly_report::Figure::Number(value)
+    }
+}
+
+/// Whether every law is on the right side of every bound. What is wrong is said before what is not known.
+fn verdict(bounds: &[(&Threshold, Figure)], document: &Document) -> Result<(), Failure> {
+    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
+    for (threshold, figure) in bounds {
+        match figure.of(document) {
+            Ok(value) if is_wrong(threshold, figure, value)? => {
+                wrong.push(format!("{threshold}: {figure} is {}", shown(figure, value)));
+            }
+            Ok(_) => {}
+            Err(Failed(why)) => unknown.push(format!("'{threshold}' cannot be judged: {why}")),
+        }
+    }
+    let said = |all: &[String]| Some(format!("{}{}", all.first()?, and_more(all.len() - 1)));
+    match (said(&wrong), said(&unknown)) {
+        (Some(wrong), _) => Err(Failure::runtime(wrong)),
+        (_, Some(unknown)) => Err(Failure::with_code(UNKNOWN, unknown)),
         _ => Ok(()),
     }
 }
@@ -140,37 +194,6 @@ fn pairs(options: &Laws) -> Result<Vec<Pair>, Failure> {
         "{calls} is not measured against {against}; there are {}",
         has.join(", ")
     )))
-}
-
-/// One pair, with a bar of its own.
-fn entry(
-    kernel: &mut KvmKernel,
-    pair: Pair,
-    options: &Laws,
-    (which, of): (usize, usize),
-    progress: &mut dyn Progress,
-) -> Entry {
-    let name = pair.name();
-    let range = kernel.range(pair.dimension).ok();
-    let points = range.and_then(|range| points(&range)).map_or(0, |points| points.len() as u64);
-    let samples = points * u64::from(options.rounds);
-    progress.experiment(&name, which, of, KvmKernel::SETTLED * samples as u32);
-    progress.begin(&name, samples);
-    let how = Options { rounds: options.rounds, seed: options.seed };
-    let measured = measure(kernel, pair, how, || progress.step());
-    progress.finish();
-    match measured {
-        Ok(measured) => Entry {
-            pair,
-            series: measured.series,
-            law: Some(measured.law),
-            work: Some(measured.work),
-            skipped: None,
-        },
-        Err(Failed(why)) => {
-            Entry { pair, series: Series::default(), law: None, work: None, skipped: Some(why) }
-        }
-    }
 }
 
 fn text<'a>(options: &Laws, document: &'a Document, stream: Stream) -> Text<'a> {

@@ -12,6 +12,7 @@ mod kept;
 mod laws;
 mod list;
 mod manual;
+mod measured;
 mod metal;
 mod output;
 mod report;
@@ -20,6 +21,7 @@ mod runs;
 mod signals;
 mod trace;
 mod traced;
+mod vmm;
 mod watch;
 
 use std::process::ExitCode;

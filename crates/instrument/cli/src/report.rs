@@ -35,14 +35,21 @@ pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
                     "a trace has no picture: give -o a file that ends in .html",
                 ));
             }
+            AllKept::Laws(_) if wants_picture => {
+                return Err(Failure::usage(
+                    "laws have a picture each: give -o a file that ends in .html",
+                ));
+            }
             AllKept::Records(records) => Page::new(records).to_string(),
             AllKept::Traces(traces) => mayfly_trace::Page(traces).to_string(),
+            AllKept::Laws(all) => mayfly_laws::Page(all).to_string(),
         };
         return sink.write(&page).map_err(Failure::runtime);
     }
     let shown: Vec<String> = match &kept {
         AllKept::Records(records) => records.iter().map(|one| record(one, options)).collect(),
         AllKept::Traces(traces) => traces.iter().map(|one| trace(one, options)).collect(),
+        AllKept::Laws(all) => all.iter().map(|one| laws(one, options)).collect(),
     };
     Stream::Out.write(&shown.join("\n"))
 }
@@ -55,6 +62,10 @@ fn record(record: &Record, options: &args::Report) -> String {
 fn trace(trace: &Trace, options: &args::Report) -> String {
     let told = Text(trace).to_string();
     if options.full { format!("{told}\n{}", Calls(trace)) } else { told }
+}
+
+fn laws(document: &mayfly_laws::Document, options: &args::Report) -> String {
+    mayfly_laws::Text::new(document, Stream::Out.width()).full(options.full).to_string()
 }
 
 fn drawn(record: &Record, options: &args::Report) -> String {

@@ -47,7 +47,7 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
 }
 
 /// Refuses a process that there is not, or that has ended and is still to be waited for, before anything is said of it.
-fn is_there(pid: i32) -> Result<(), Failure> {
+pub(crate) fn is_there(pid: i32) -> Result<(), Failure> {
     let found = Pid::from_raw(pid).map_or(Err(Errno::SRCH), test_kill_process);
     if found == Err(Errno::SRCH) {
         return Err(Failure::runtime(format_args!("there is no process {pid}")));

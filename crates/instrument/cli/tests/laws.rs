@@ -15,7 +15,7 @@ use common::{failure, scratch, success, text};
 fn what_it_is_told_wrong_is_said_before_anything_is_measured() {
     let said = failure(&["laws", "exit", "--against", "irqfds"], 2);
     assert!(
-        said.contains("exit is not measured against irqfds; there are exit/slots, exit/ioeventfds"),
+        said.contains("exit is not measured against irqfds; there are exit/slots, exit/logged-slots, exit/ioeventfds"),
         "{said}"
     );
     for wrong in [
@@ -99,4 +99,19 @@ fn a_call_that_this_process_has_no_files_for_is_skipped_with_the_reason() {
     let told = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("by the files that are left (RLIMIT_NOFILE), and a law needs 100"));
     assert!(text(&output.stderr).contains("nothing that was asked for could run"));
+}
+
+#[test]
+fn a_bound_that_nothing_can_be_meant_by_is_refused_before_anything_is_measured() {
+    for (bound, said) in [
+        ("create-vm/mappings.at(10) > 4", "is a time"),
+        ("create-vm/mappings.exponent > 4ms", "is not a time"),
+        ("create-vm/mappings.p50 > 4ms", "names no figure of a law"),
+        ("create-wm/mappings.growth > 4", "--list has all"),
+        ("close-vm/mappings.growth > 4", "is not among what is to be measured"),
+        ("create-vm/mappings.growth", "is not a threshold"),
+    ] {
+        let wrong = failure(&["laws", "create-vm", "--fail-if", bound], 2);
+        assert!(wrong.contains(said), "{wrong}");
+    }
 }

@@ -13,6 +13,7 @@ use mayfly_record::{Chance, middle};
 
 use crate::law::{HELD_OUT_BOUND, Law};
 use crate::pair::Dimension;
+use crate::points::FEWEST;
 use crate::series::{Kind, Series, median};
 use crate::shape::{AGE, Shape};
 
@@ -158,16 +159,8 @@ fn again(like: Shape, points: &[Fitted]) -> Option<Shape> {
     }
 }
 
-/// How many times as long the longest time is as the shortest, of those that the shape has at the points.
-fn growth(shape: Shape, points: &[Fitted]) -> f64 {
-    let times = points.iter().filter_map(|(n, _)| shape.at(*n));
-    let (least, most) = times
-        .fold((f64::INFINITY, 0.0_f64), |(least, most), time| (least.min(time), most.max(time)));
-    most / least.max(1.0)
-}
-
 /// The middle 95 % of what is drawn.
-fn interval(mut drawn: Vec<f64>) -> Option<[f64; 2]> {
+pub(crate) fn interval(mut drawn: Vec<f64>) -> Option<[f64; 2]> {
     drawn.sort_by(f64::total_cmp);
     middle(&drawn)
 }
@@ -179,11 +172,23 @@ fn fitted(series: &Series, kind: Kind, drawn: &[usize]) -> Vec<Fitted> {
     inner.map(|point| (point.n as f64, (of(&point.of(kind)) as f64).max(1.0))).collect()
 }
 
+/// What has the form of `like` where rounds are drawn again, as many as there are, with replacement.
+pub(crate) fn drawn(series: &Series, kind: Kind, like: Shape) -> Vec<Shape> {
+    let rounds = series.rounds();
+    let mut chance = Chance::new(SEED);
+    let one = |_| {
+        let rounds: Vec<usize> =
+            (0..rounds).map(|_| chance.below(rounds as u128) as usize).collect();
+        again(like, &fitted(series, kind, &rounds))
+    };
+    (0..DRAWS).filter_map(one).collect()
+}
+
 /// The law of a series against `dimension`. Nothing, if too little was measured for any.
 pub fn fit(series: &Series, dimension: Dimension, kind: Kind) -> Option<Law> {
     let rounds = series.rounds();
     let points = fitted(series, kind, &(0..rounds).collect::<Vec<_>>());
-    if rounds == 0 || points.len() < 6 {
+    if rounds == 0 || points.len() < FEWEST {
         return None;
     }
     let best_of = |form: Shape| again(form, &points);
@@ -198,17 +203,11 @@ pub fn fit(series: &Series, dimension: Dimension, kind: Kind) -> Option<Law> {
     ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
     let flat = Shape::Constant { base: constant(&points) };
     let &(best, shape) = ranked.first()?;
-    let mut chance = Chance::new(SEED);
-    let drawn: Vec<Shape> = (0..DRAWS)
-        .filter_map(|_| {
-            let rounds: Vec<usize> =
-                (0..rounds).map(|_| chance.below(rounds as u128) as usize).collect();
-            again(shape, &fitted(series, kind, &rounds))
-        })
-        .collect();
-    let growths = interval(drawn.iter().map(|drawn| growth(*drawn, &points)).collect());
+    let drawn = drawn(series, kind, shape);
+    let growth = |shape: Shape| shape.growth(points.iter().map(|(n, _)| *n));
+    let growths = interval(drawn.iter().map(|drawn| growth(*drawn)).collect());
     let grows = best + MARGIN < criterion(flat, &points)?
-        && growth(shape, &points) >= GROWTH
+        && growth(shape) >= GROWTH
         && growths.is_some_and(|[low, _]| low >= GROWTH_DRAWN);
     let (shape, unsure) = if grows { (shape, None) } else { (flat, Some(shape)) };
     let exponents = drawn.into_iter().filter_map(|drawn| match drawn {

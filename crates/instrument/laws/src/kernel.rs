@@ -17,6 +17,18 @@ pub struct Taken {
     pub queued: u64,
 }
 
+impl Taken {
+    /// Without what reading the clocks takes, which is this much of any call.
+    #[must_use]
+    pub fn without(self, clocks: Self) -> Self {
+        Self {
+            wall: self.wall.saturating_sub(clocks.wall),
+            cpu: self.cpu.saturating_sub(clocks.cpu),
+            queued: self.queued,
+        }
+    }
+}
+
 /// A call, or what it needs, could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed(pub String);

@@ -19,8 +19,8 @@ pub struct Law {
     /// The form that fits best, where it is not the law because it is not sure that anything grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsure: Option<Shape>,
-    /// Where the exponent of a power lies, at 95 %.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Where the exponent of a power lies, at 95 %. The shape has a field that is called as this one is.
+    #[serde(default, rename = "exponent_interval", skip_serializing_if = "Option::is_none")]
     pub exponent: Option<[f64; 2]>,
     /// How many times as long the longest call takes as the shortest, at 95 %. Absent where nothing grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,7 @@
 //! What is measured against what.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 /// A call of a VM's life.
@@ -44,12 +46,18 @@ pub enum Dimension {
     Vcpus,
     /// Memslots of the VM, each of one page.
     Slots,
+    /// Memslots of the VM with a dirty log, each of one page. So has the guest's memory, if there is a guest.
+    LoggedSlots,
     /// Pages of the one memslot. None of them is touched.
     SlotPages,
+    /// GiB from the guest physical address 0 to the one memslot.
+    Gpa,
     /// Ioeventfds of the VM, at addresses of memory.
     Ioeventfds,
     /// Irqfds of the VM, all of one line.
     Irqfds,
+    /// Threads that make the call at once, each for a VM of its own.
+    Threads,
     /// Microseconds since the last registration of a device.
     Age,
 }
@@ -106,14 +114,17 @@ impl Call {
 
 impl Dimension {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Mappings,
         Self::Vms,
         Self::Vcpus,
         Self::Slots,
+        Self::LoggedSlots,
         Self::SlotPages,
+        Self::Gpa,
         Self::Ioeventfds,
         Self::Irqfds,
+        Self::Threads,
         Self::Age,
     ];
 
@@ -124,9 +135,12 @@ impl Dimension {
             Self::Vms => "vms",
             Self::Vcpus => "vcpus",
             Self::Slots => "slots",
+            Self::LoggedSlots => "logged-slots",
             Self::SlotPages => "slot-pages",
+            Self::Gpa => "gpa",
             Self::Ioeventfds => "ioeventfds",
             Self::Irqfds => "irqfds",
+            Self::Threads => "threads",
             Self::Age => "age",
         }
     }
@@ -138,9 +152,12 @@ impl Dimension {
             Self::Vms => "other VM",
             Self::Vcpus => "vCPU",
             Self::Slots => "slot",
+            Self::LoggedSlots => "logged slot",
             Self::SlotPages => "page",
+            Self::Gpa => "GiB",
             Self::Ioeventfds => "ioeventfd",
             Self::Irqfds => "irqfd",
+            Self::Threads => "thread",
             Self::Age => "us",
         }
     }
@@ -152,9 +169,12 @@ impl Dimension {
             Self::Vms => "other VMs of the process",
             Self::Vcpus => "vCPUs of the VM",
             Self::Slots => "memslots of the VM",
+            Self::LoggedSlots => "memslots of the VM with a dirty log",
             Self::SlotPages => "pages of the memslot",
+            Self::Gpa => "GiB from guest address 0 to the memslot",
             Self::Ioeventfds => "ioeventfds of the VM",
             Self::Irqfds => "irqfds of the VM",
+            Self::Threads => "threads that call at once, each for its own VM",
             Self::Age => "microseconds since a device was registered",
         }
     }
@@ -182,6 +202,9 @@ impl Dimension {
                 Call::CloseVm,
                 Call::Exit,
             ],
+            Self::LoggedSlots => {
+                &[Call::AddSlot, Call::StartDirtyLog, Call::ReadDirtyLog, Call::CloseVm, Call::Exit]
+            }
             Self::SlotPages => &[
                 Call::AddSlot,
                 Call::DeleteSlot,
@@ -189,6 +212,7 @@ impl Dimension {
                 Call::ReadDirtyLog,
                 Call::CloseVm,
             ],
+            Self::Gpa => &[Call::AddSlot, Call::DeleteSlot, Call::StartDirtyLog, Call::CloseVm],
             Self::Ioeventfds => &[
                 Call::AddIoeventfd,
                 Call::RemoveIoeventfd,
@@ -197,6 +221,14 @@ impl Dimension {
                 Call::Exit,
             ],
             Self::Irqfds => &[Call::AddIrqfd, Call::RemoveIrqfd, Call::CloseVm],
+            Self::Threads => &[
+                Call::CreateVm,
+                Call::CreateVcpu,
+                Call::AddSlot,
+                Call::DeleteSlot,
+                Call::AddIoeventfd,
+                Call::CloseVm,
+            ],
             Self::Age => &[
                 Call::AddSlot,
                 Call::DeleteSlot,
@@ -230,5 +262,15 @@ impl Pair {
     /// Its name, as in `create-vm/mappings`.
     pub fn name(self) -> String {
         format!("{}/{}", self.call.name(), self.dimension.name())
+    }
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    /// A pair that is measured, by its name.
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::all().find(|pair| pair.name() == name);
+        found.ok_or_else(|| format!("'{name}' is measured by nothing; mayfly laws --list has all"))
     }
 }

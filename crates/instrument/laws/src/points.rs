@@ -6,14 +6,15 @@ use crate::shape::whole;
 
 /// The most points of a pair.
 const MOST: usize = 15;
-/// The fewest: six that a law is fitted to, and two that are held out.
-const FEWEST: usize = 8;
+/// The fewest that a law is fitted to, and the fewest that it has to predict.
+pub(crate) const FEWEST: usize = 6;
+const FEWEST_HELD_OUT: usize = 2;
 /// How many times as large as the first the last point has to be.
 pub(crate) const DECADES: u64 = 100;
 
 /// Points over all of the range, each about as many times as large as the one before, and which of them are held out:
 /// every fourth, and neither the first nor the last. Nothing, if the range is shorter than two decades.
-pub fn points(range: &RangeInclusive<u64>) -> Option<Vec<(u64, bool)>> {
+pub(crate) fn points(range: &RangeInclusive<u64>) -> Option<Vec<(u64, bool)>> {
     let (from, to) = ((*range.start()).max(1), *range.end());
     if to < from.saturating_mul(DECADES) {
         return None;
@@ -22,11 +23,18 @@ pub fn points(range: &RangeInclusive<u64>) -> Option<Vec<(u64, bool)>> {
     let at = |index: usize| whole(from as f64 * (times * index as f64 / (MOST - 1) as f64).exp());
     let mut all: Vec<u64> = (0..MOST).map(|index| at(index).clamp(from, to)).collect();
     all.dedup();
-    if all.len() < FEWEST {
-        return None;
-    }
-    let last = all.len() - 1;
-    Some((0..).zip(all).map(|(index, n)| (n, index % 4 == 2 && index != last)).collect())
+    let last = all.len().checked_sub(1)?;
+    let all = (0..).zip(all).map(|(index, n)| (n, index % 4 == 2 && index != last));
+    Some(all.collect()).filter(|all: &Vec<_>| suffice(all))
+}
+
+/// Whether a law can be fitted to points, each a number and whether it is held out, and has to predict some of them.
+pub(crate) fn suffice(points: &[(u64, bool)]) -> bool {
+    let held = points.iter().filter(|(_, held)| *held).count();
+    let [(first, _), .., (last, _)] = points else { return false };
+    held >= FEWEST_HELD_OUT
+        && points.len() - held >= FEWEST
+        && *last >= first.saturating_mul(DECADES)
 }
 
 #[cfg(test)]

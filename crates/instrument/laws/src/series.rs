@@ -30,11 +30,23 @@ pub struct Point {
     pub queued_ns: Vec<u64>,
 }
 
+/// A number at which the call, or what it needs, failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The number.
+    pub n: u64,
+    /// What failed.
+    pub why: String,
+}
+
 /// The points of a pair, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     /// In the order of their numbers.
     pub points: Vec<Point>,
+    /// Those that could not be measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
 }
 
 /// The nearest-rank median; 0 of nothing.
@@ -51,7 +63,7 @@ impl Point {
         all.map(|((wall, cpu), queued)| wall.saturating_sub(*queued).max(*cpu.min(wall))).collect()
     }
 
-    /// Its work, of which reading the clock of it is a part: no more than all of the call took.
+    /// Its work: no more than all of the call took.
     fn works(&self) -> Vec<u64> {
         self.cpu_ns.iter().zip(&self.wall_ns).map(|(cpu, wall)| *cpu.min(wall)).collect()
     }

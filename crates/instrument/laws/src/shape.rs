@@ -70,6 +70,23 @@ pub enum Shape {
     },
 }
 
+/// A number that a law is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Constant {
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) what: What,
+}
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// In nanoseconds.
+    Time,
+    /// Of what grows, or an exponent.
+    Number,
+}
+
 /// The whole number next to it; 0 for what is below.
 #[expect(clippy::cast_sign_loss, reason = "the cast saturates at 0")]
 pub(crate) fn whole(number: f64) -> u64 {
@@ -108,6 +125,48 @@ impl Shape {
             Self::Step { first, after, .. } if n >= first => after,
             Self::Step { .. } => return None,
         })
+    }
+
+    /// How many times as long the longest time is as the shortest, of those at these numbers.
+    pub(crate) fn growth(self, numbers: impl Iterator<Item = f64>) -> f64 {
+        let times = numbers.filter_map(|n| self.at(n));
+        let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), time| {
+            (least.min(time), most.max(time))
+        });
+        most / least.max(1.0)
+    }
+
+    /// The power of `n` with which the growing part of it grows at `n`, without what a call takes where there are none.
+    /// Nothing, of a form that grows at one place alone.
+    pub(crate) fn exponent(self, n: f64) -> Option<f64> {
+        match self {
+            Self::Constant { .. } => Some(0.0),
+            Self::Logarithm { .. } => Some(1.0 / n.ln()),
+            Self::Linear { .. } | Self::Bend { .. } => Some(1.0),
+            Self::LogLinear { .. } => Some(1.0 + 1.0 / n.ln()),
+            Self::Power { exponent, .. } => Some(exponent),
+            Self::Wait { .. } | Self::Step { .. } => None,
+        }
+    }
+
+    /// The numbers that it is made of, but for those at which something was measured.
+    pub(crate) fn constants(self) -> Vec<Constant> {
+        let time = |name, value| Constant { name, value, what: What::Time };
+        let other = |name, value| Constant { name, value, what: What::Number };
+        match self {
+            Self::Constant { base } => vec![time("base", base)],
+            Self::Logarithm { base, factor }
+            | Self::Linear { base, factor }
+            | Self::LogLinear { base, factor } => vec![time("base", base), time("factor", factor)],
+            Self::Power { base, factor, exponent } => {
+                vec![time("base", base), time("factor", factor), other("exponent", exponent)]
+            }
+            Self::Bend { base, at, factor } => {
+                vec![time("base", base), other("at", at), time("factor", factor)]
+            }
+            Self::Wait { base, end } => vec![time("base", base), time("end", end)],
+            Self::Step { before, after, .. } => vec![time("before", before), time("after", after)],
+        }
     }
 
     /// How many numbers it is made of.

@@ -8,7 +8,7 @@ use textwrap::{Options, WordSplitter, fill};
 use crate::document::{Document, Entry};
 use crate::law::{HELD_OUT_BOUND, Law};
 use crate::pair::Dimension;
-use crate::series::Point;
+use crate::series::{Missing, Point};
 use crate::shape::{Shape, whole};
 
 /// A document, for a terminal of so many columns.
@@ -26,19 +26,34 @@ fn time(nanoseconds: f64) -> String {
 }
 
 /// So many of what grows.
-fn things(n: f64, dimension: Dimension) -> String {
+pub(crate) fn things(n: f64, dimension: Dimension) -> String {
     let n = whole(n);
     match dimension {
         Dimension::Age => units::duration(n.saturating_mul(1000)),
+        Dimension::Gpa => format!("{} GiB", units::grouped(n)),
         _ => format!("{} {}{}", units::grouped(n), dimension.one(), if n == 1 { "" } else { "s" }),
+    }
+}
+
+/// What a number of it stands behind.
+pub(crate) const fn beside(dimension: Dimension) -> &'static str {
+    match dimension {
+        Dimension::Age => "after",
+        Dimension::Gpa => "at",
+        _ => "with",
     }
 }
 
 /// An exponent that is known no better than this is not known.
 const UNKNOWN: f64 = 0.6;
 
+/// A number that is no time, as an exponent is.
+pub(crate) fn plain(number: f64) -> String {
+    if number < 100.0 { format!("{number:.2}") } else { units::grouped(whole(number)) }
+}
+
 /// A factor, whose time may be far below a nanosecond.
-fn factor(nanoseconds: f64) -> String {
+pub(crate) fn factor(nanoseconds: f64) -> String {
     match nanoseconds {
         ..1.0 => format!("{:.0} ps", nanoseconds * 1000.0),
         ..10.0 => format!("{nanoseconds:.2} ns"),
@@ -89,13 +104,12 @@ impl<'a> Text<'a> {
                 "The calling thread sleeps in it: at one point, the median is {ticks:.1} ticks.{work}"
             ));
         }
+        for Missing { n, why } in &entry.series.missing {
+            let n = things(*n as f64, pair.dimension);
+            add(&format!("It could not be measured {} {n}: {why}.", beside(pair.dimension)));
+        }
         if self.full {
-            told.extend(entry.series.points.iter().map(|point| {
-                let n = things(point.n as f64, pair.dimension);
-                let held = if point.held_out { "  held out" } else { "" };
-                let [time, slept] = [point.time(), point.slept()].map(units::duration);
-                format!("    {n:>20}  {time:>8}, of which it sleeps {slept:>8}{held}\n")
-            }));
+            told.push_str(&self.points(entry));
         }
         told
     }
@@ -113,23 +127,45 @@ impl<'a> Text<'a> {
         format!("\n{}\n", self.filled("", &end))
     }
 
+    /// A line for each point, in columns where those have room.
+    fn points(&self, entry: &Entry) -> String {
+        let number = |point: &Point| things(point.n as f64, entry.pair.dimension);
+        let widest = entry.series.points.iter().map(|point| number(point).len()).max().unwrap_or(0);
+        let line = |point: &Point| {
+            let held = if point.held_out { "  held out" } else { "" };
+            let [time, slept] = [point.time(), point.slept()].map(units::duration);
+            let n = number(point);
+            let line = format!("    {n:>widest$}  {time:>8}, of which it sleeps {slept:>8}{held}");
+            if line.len() <= self.width {
+                return format!("{line}\n");
+            }
+            let line = format!("{n}: {time}, of which it sleeps {slept}{held}");
+            format!("{}\n", self.filled("    ", &line))
+        };
+        entry.series.points.iter().map(line).collect()
+    }
+
     fn filled(&self, indent: &str, text: &str) -> String {
-        let options = Options::new(self.width)
-            .initial_indent(indent)
-            .subsequent_indent(indent)
-            .word_splitter(WordSplitter::NoHyphenation);
-        fill(text, options)
+        filled(self.width, indent, text)
     }
 }
 
+/// Text in lines of `width` columns, each with an indent.
+pub fn filled(width: usize, indent: &str, text: &str) -> String {
+    let options = Options::new(width)
+        .initial_indent(indent)
+        .subsequent_indent(indent)
+        .word_splitter(WordSplitter::NoHyphenation);
+    fill(text, options)
+}
+
 /// The law in words, and how sure it is.
-fn said(entry: &Entry, law: &Law) -> String {
+pub(crate) fn said(entry: &Entry, law: &Law) -> String {
     let dimension = entry.pair.dimension;
     let [first, .., last] = entry.series.points.as_slice() else { return String::new() };
     let told = |point: &Point| {
         let (time, n) = (units::duration(point.time()), things(point.n as f64, dimension));
-        let with = if dimension == Dimension::Age { "after" } else { "with" };
-        format!("{time} {with} {n}")
+        format!("{time} {} {n}", beside(dimension))
     };
     let ends = format!("It takes {}, and {}.", told(first), told(last));
     if !law.holds {

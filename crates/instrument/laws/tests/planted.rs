@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 
 use mayfly_laws::{
-    Call, Dimension, Failed, Kernel, Measured, Options, Pair, Shape, Taken, measure,
+    Call, Dimension, Failed, Kernel, Measured, Options, Pair, Plan, Shape, Taken, measure,
 };
 use mayfly_record::Chance;
 
@@ -42,9 +42,14 @@ impl Kernel for Planted {
 
 const PAIR: Pair = Pair { call: Call::CreateVm, dimension: Dimension::Mappings };
 
+fn measured(kernel: &mut dyn Kernel, pair: Pair, options: Options) -> Result<Measured, Failed> {
+    let plan = Plan::of(kernel, pair)?;
+    measure(kernel, &plan, options, || {})
+}
+
 fn found(law: Shape, range: RangeInclusive<u64>, seed: u64, width: u64) -> Measured {
     let mut kernel = Planted { law, range, chance: Chance::new(seed), width };
-    measure(&mut kernel, PAIR, Options { rounds: 9, seed }, || {}).unwrap()
+    measured(&mut kernel, PAIR, Options { rounds: 9, seed }).unwrap()
 }
 
 fn find(seed: u64, law: Shape) -> Measured {
@@ -135,7 +140,7 @@ fn what_follows_no_law_is_said_to_follow_none() {
             Ok(Taken { wall, cpu: wall, queued: 0 })
         }
     }
-    let measured = measure(&mut Hill, PAIR, Options { rounds: 9, seed: 1 }, || {}).unwrap();
+    let measured = measured(&mut Hill, PAIR, Options { rounds: 9, seed: 1 }).unwrap();
     assert!(!measured.law.holds, "{:?}", measured.law);
     assert_eq!(measured.law.millisecond, None);
 }
@@ -161,33 +166,62 @@ fn a_range_of_less_than_two_decades_is_refused() {
         chance: Chance::new(0),
         width: 0,
     };
-    let Failed(why) =
-        measure(&mut kernel, PAIR, Options { rounds: 9, seed: 0 }, || {}).unwrap_err();
+    let Failed(why) = measured(&mut kernel, PAIR, Options { rounds: 9, seed: 0 }).unwrap_err();
     assert_eq!(why, "there are 1 to 50, which is less than two decades");
 }
 
-#[test]
-fn a_call_that_fails_ends_the_pair_with_what_failed_and_where() {
-    struct Failing(u32);
-    impl Kernel for Failing {
-        fn range(&self, _dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
-            Ok(1..=100)
-        }
+/// A kernel in which calls fail where they are told to, some time on.
+struct Failing<F: Fn(u64) -> bool>(u32, F);
 
-        fn take(&mut self, _pair: Pair, _n: u64) -> Result<Taken, Failed> {
-            self.0 += 1;
-            if self.0 < 20 {
-                Ok(Taken { wall: 1, cpu: 1, queued: 0 })
-            } else {
-                Err(Failed("EMFILE".into()))
-            }
-        }
+impl<F: Fn(u64) -> bool> Kernel for Failing<F> {
+    fn range(&self, _dimension: Dimension) -> Result<RangeInclusive<u64>, Failed> {
+        Ok(1..=30_000)
     }
+
+    fn take(&mut self, _pair: Pair, n: u64) -> Result<Taken, Failed> {
+        self.0 += 1;
+        if self.0 > 20 && (self.1)(n) {
+            return Err(Failed("EMFILE".into()));
+        }
+        let time = 10_000 + 100 * n;
+        Ok(Taken { wall: time, cpu: time, queued: 0 })
+    }
+}
+
+#[test]
+fn a_point_at_which_the_call_fails_is_left_out_and_the_law_ends_before_it() {
+    let options = Options { rounds: 9, seed: 0 };
+    let found = measured(&mut Failing(0, |n| n > 3000), PAIR, options).unwrap();
+    let numbers: Vec<u64> = found.series.points.iter().map(|point| point.n).collect();
+    assert!(numbers.iter().all(|n| *n <= 3000) && numbers.len() == 11, "{numbers:?}");
+    let missing: Vec<u64> = found.series.missing.iter().map(|one| one.n).collect();
+    assert!(missing.is_sorted() && missing.iter().all(|n| *n > 3000), "{missing:?}");
+    assert_eq!((missing.len(), found.series.rounds()), (4, 9));
+    assert!(found.series.missing.iter().all(|one| one.why == "EMFILE"));
+    // The last that is left was to be held out, and is not: a law is about no number beyond those that it was fitted to.
+    assert!(!found.series.points[10].held_out && found.series.points[2].held_out);
+    assert!(found.law.holds && found.law.shape.is_like(Shape::Linear { base: 0.0, factor: 0.0 }));
+    let millisecond = found.law.millisecond;
+    assert_eq!(millisecond, None, "it takes one from 9,900 on, which was not measured");
+    // The same at a point in the middle, and at the first.
+    let middle = measured(&mut Failing(0, |n| n == 40), PAIR, options).unwrap();
+    assert_eq!((middle.series.points.len(), middle.series.missing[0].n), (14, 40));
+    let first = measured(&mut Failing(0, |n| n == 1), PAIR, options).unwrap();
+    assert_eq!(first.series.range(), Some((2, 30_000)));
+}
+
+#[test]
+fn calls_that_fail_at_too_many_points_end_the_pair_with_what_failed_and_where() {
+    let mut kernel = Failing(0, |_| true);
+    let plan = Plan::of(&kernel, PAIR).unwrap();
+    assert_eq!(plan.samples(9), 135);
     let mut steps = 0;
-    let failed =
-        measure(&mut Failing(0), PAIR, Options { rounds: 9, seed: 0 }, || steps += 1).unwrap_err();
-    assert!(failed.0.starts_with("create-vm/mappings at ") && failed.0.ends_with(": EMFILE"));
-    assert_eq!(steps, 19);
+    let failed = measure(&mut kernel, &plan, Options { rounds: 9, seed: 0 }, || steps += 1);
+    let Failed(why) = failed.unwrap_err();
+    assert!(why.starts_with("create-vm/mappings at ") && why.ends_with(": EMFILE"), "{why}");
+    assert!((20..40).contains(&steps), "{steps}");
+    let short = measured(&mut Failing(0, |n| n > 80), PAIR, Options { rounds: 9, seed: 0 });
+    assert!(short.is_err(), "less than two decades are left");
 }
 
 #[test]
@@ -199,13 +233,13 @@ fn a_call_that_waits_for_a_moment_is_told_from_one_that_does_not() {
         let mut kernel =
             Planted { law, range: 100..=50_000, chance: Chance::new(seed), width: 100 };
         let options = Options { rounds: 9, seed };
-        let found = measure(&mut kernel, pair, options, || {}).unwrap().law;
+        let found = measured(&mut kernel, pair, options).unwrap().law;
         match found.shape {
             Shape::Wait { end: found, .. } => assert!((found / end - 1.0).abs() < 0.1, "{found}"),
             other => panic!("seed {seed}: {other:?}"),
         }
         kernel.law = Shape::Constant { base: 250_000.0 };
-        let found = measure(&mut kernel, pair, options, || {}).unwrap().law;
+        let found = measured(&mut kernel, pair, options).unwrap().law;
         assert!(found.shape.is_like(Shape::Constant { base: 0.0 }), "seed {seed}: {found:?}");
     }
 }
@@ -238,7 +272,7 @@ fn no_growth_is_claimed_of_calls_that_sleep_for_a_random_part_of_a_tick() {
     for seed in 0..150 {
         for is_even in [false, true] {
             let mut kernel = Sleeping(Chance::new(seed), is_even);
-            let found = measure(&mut kernel, PAIR, Options { rounds: 9, seed }, || {}).unwrap();
+            let found = measured(&mut kernel, PAIR, Options { rounds: 9, seed }).unwrap();
             let constant = Shape::Constant { base: 0.0 };
             claimed += u32::from(found.law.holds && !found.law.shape.is_like(constant));
             assert!(found.work.shape.is_like(constant) && found.work.holds, "{:?}", found.work);
@@ -264,7 +298,7 @@ fn time_in_the_queue_that_was_not_in_the_call_does_not_spoil_the_law() {
     }
     for seed in 0..100 {
         let mut kernel = Late(Chance::new(seed));
-        let found = measure(&mut kernel, PAIR, Options { rounds: 9, seed }, || {}).unwrap().law;
+        let found = measured(&mut kernel, PAIR, Options { rounds: 9, seed }).unwrap().law;
         let [low, high] = found.growth.expect("it grows");
         assert!(found.holds && high / low < 2.0, "seed {seed}: {found:?}");
     }

@@ -1,7 +1,8 @@
 //! What a person is told of each form, and that any samples at all are told.
 
 use mayfly_laws::{
-    Call, Dimension, Document, Entry, Kind, Law, Pair, Point, SCHEMA, Series, Shape, Text, fit,
+    Call, Dimension, Document, Entry, Kind, Law, Missing, Pair, Point, SCHEMA, Series, Shape, Text,
+    fit,
 };
 use mayfly_record::Host;
 use proptest::prelude::*;
@@ -16,7 +17,10 @@ fn entry(dimension: Dimension, law: Law) -> Entry {
     };
     Entry {
         pair: Pair { call: Call::AddSlot, dimension },
-        series: Series { points: vec![point(1, 2_000), point(1_000, 1_500_000)] },
+        series: Series {
+            points: vec![point(1, 2_000), point(1_000, 1_500_000)],
+            ..Series::default()
+        },
         work: Some(law.clone()),
         law: Some(law),
         skipped: None,
@@ -84,6 +88,11 @@ fn each_form_is_told_in_words_with_its_numbers_and_units() {
             Dimension::Slots,
             Shape::Step { before: 1e3, last: 1.0, first: 64.0, after: 1e6 },
             "Takes 1.00 us up to 1 slot, and 1.00 ms from 64 slots on.",
+        ),
+        (
+            Dimension::Gpa,
+            Shape::Constant { base: 2e6 },
+            "It takes 2.00 us at 1 GiB, and 1.50 ms at 1,000 GiB.",
         ),
         (
             Dimension::Age,
@@ -155,12 +164,43 @@ fn no_law_a_sleep_and_what_was_not_measured_are_told() {
 }
 
 #[test]
+fn lines_of_points_are_no_wider_than_the_page() {
+    let mut one = entry(Dimension::Mappings, law(Shape::Constant { base: 2e6 }));
+    one.series.points[1].held_out = true;
+    one.series.points[1].n = 30_000;
+    one.series.missing = vec![Missing { n: 40_000, why: "mmap: Cannot allocate memory".into() }];
+    let document = document(vec![one]);
+    for width in 30..=100 {
+        let text = Text::new(&document, width).full(true).to_string();
+        let widest = text.lines().map(str::len).max().unwrap();
+        assert!(widest <= width, "{width}: {text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("of which it sleeps 0 ns held out"), "{text}");
+        let said = "It could not be measured with 40,000 mappings: mmap: Cannot allocate memory.";
+        assert!(words.contains(said), "{text}");
+    }
+    let wide = Text::new(&document, 80).full(true).to_string();
+    assert!(
+        wide.contains("\n          1 mapping   2.00 us, of which it sleeps     0 ns\n"),
+        "{wide}"
+    );
+}
+
+#[test]
 fn a_document_is_read_as_it_was_written() {
     let document = document(vec![
         entry(Dimension::Vms, law(Shape::Step { before: 1.0, last: 2.0, first: 3.0, after: 4.0 })),
         entry(
             Dimension::Age,
-            Law { exponent: Some([1.0, 2.0]), ..law(Shape::Wait { base: 1.0, end: 2.0 }) },
+            Law { growth: Some([1.0, 2.0]), ..law(Shape::Wait { base: 1.0, end: 2.0 }) },
+        ),
+        entry(
+            Dimension::Slots,
+            Law {
+                exponent: Some([1.2, 1.4]),
+                others: vec![Shape::Power { base: 1.0, factor: 2.0, exponent: 1.2 }],
+                ..law(Shape::Power { base: 1.0, factor: 2.0, exponent: 1.3 })
+            },
         ),
     ]);
     let read: Document = serde_json::from_str(&document.to_json()).unwrap();
@@ -182,7 +222,7 @@ proptest! {
             cpu_ns: samples.iter().map(|sample| sample / 2).collect(),
             queued_ns: samples.iter().map(|sample| sample / 3).collect(),
         });
-        let series = Series { points: points.collect() };
+        let series = Series { points: points.collect(), ..Series::default() };
         let fitted = series.points.iter().filter(|point| !point.held_out).count();
         let found = fit(&series, dimension, Kind::Time);
         prop_assert_eq!(found.is_some(), fitted >= 6);
@@ -196,5 +236,8 @@ proptest! {
         let entry = Entry { pair, series, law: Some(found), work, skipped: None };
         let document = document(vec![entry]);
         prop_assert!(!Text::new(&document, 79).full(true).to_string().is_empty());
+        let read: Document = serde_json::from_str(&document.to_json()).unwrap();
+        // The last digits of a number may be others.
+        prop_assert_eq!(read.laws[0].pair, document.laws[0].pair);
     }
 }

@@ -176,6 +176,25 @@ impl Host {
     }
 }
 
+impl Host {
+    /// What differs of another that figures hang on, each in a few words.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let show = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+        [
+            ("kernel", self.kernel.clone(), other.kernel.clone()),
+            ("processor", show(&self.cpu), show(&other.cpu)),
+            ("CPUs", self.cpus.to_string(), other.cpus.to_string()),
+            ("HZ", format!("{:?}", self.hz), format!("{:?}", other.hz)),
+            ("KVM", show(&self.kvm_module), show(&other.kvm_module)),
+            ("governor", show(&self.governor), show(&other.governor)),
+        ]
+        .into_iter()
+        .filter(|(_, one, other)| one != other)
+        .map(|(fact, one, other)| format!("{fact}: {one} and {other}"))
+        .collect()
+    }
+}
+
 /// An argument as one would type it to a POSIX shell.
 fn quoted(argument: String) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);

@@ -126,20 +126,7 @@ impl<'a> Comparison<'a> {
 
     /// What of their hosts differs that figures hang on, each in a few words.
     pub fn differences_of_hosts(&self) -> Vec<String> {
-        let (base, new) = (&self.base.host, &self.new.host);
-        let show = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-        [
-            ("kernel", base.kernel.clone(), new.kernel.clone()),
-            ("processor", show(&base.cpu), show(&new.cpu)),
-            ("CPUs", base.cpus.to_string(), new.cpus.to_string()),
-            ("HZ", format!("{:?}", base.hz), format!("{:?}", new.hz)),
-            ("KVM", show(&base.kvm_module), show(&new.kvm_module)),
-            ("governor", show(&base.governor), show(&new.governor)),
-        ]
-        .into_iter()
-        .filter(|(_, base, new)| base != new)
-        .map(|(fact, base, new)| format!("{fact}: {base} and {new}"))
-        .collect()
+        self.base.host.differences(&self.new.host)
     }
 }
 

@@ -29,4 +29,4 @@ pub use page::Page;
 pub use report::Report;
 pub use svg::{PICTURED, Picture, Pictured, Theme};
 pub use text::WIDTH;
-pub use threshold::{Threshold, ThresholdError, Violation};
+pub use threshold::{Figure, Threshold, ThresholdError, Violation};

@@ -23,7 +23,7 @@ use mayfly_record::{Backend, Record, ResultRow};
 
 use bound::{Bound, Comparison};
 pub use error::ThresholdError;
-use figure::Figure;
+pub use figure::Figure;
 use names::{Named, Names};
 
 /// A bound: what is on its wrong side is a failure.
@@ -145,6 +145,11 @@ impl Threshold {
         if named { Ok(violations) } else { Err(self.names_nothing()) }
     }
 
+    /// What stands on its left side.
+    pub fn names(&self) -> &str {
+        self.names.as_str()
+    }
+
     /// The error that it names nothing.
     pub fn names_nothing(&self) -> ThresholdError {
         ThresholdError::NamesNothing { names: self.names.as_str().to_owned() }
@@ -204,7 +209,12 @@ impl Threshold {
         matches!(figure, Figure::Time(_)) == matches!(self.bound, Bound::Time(_))
     }
 
-    fn is_wrong(&self, what: &str, figure: Figure) -> Result<bool, ThresholdError> {
+    /// Whether a figure is on the wrong side, which a caller has found by the names; `what` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// It is held against what it is not measured in.
+    pub fn is_wrong(&self, what: &str, figure: Figure) -> Result<bool, ThresholdError> {
         let wrong_unit = |wants| ThresholdError::WrongUnit {
             threshold: self.text.clone(),
             what: what.to_owned(),

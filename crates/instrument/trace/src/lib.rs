@@ -46,7 +46,6 @@ pub use page::Page;
 pub use path::{CriticalPath, Doing, Piece};
 pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
-pub use read::document;
 pub use record::{
     Account, Call, Cause, End, From, Life, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall,
     Stops, Thread, Trace, Used, Verdict, Wake,

@@ -10,21 +10,8 @@ use crate::record::Trace;
 const NAME: &str = "mayfly.trace";
 const VERSION: u32 = 1;
 
-/// Bytes beyond which a trace is not read: more than one has of as many calls as are kept.
-const MOST: u64 = 512 << 20;
-
 /// No time is longer, in nanoseconds: a hundred years. So sums of a few are still numbers.
 const LONGEST: u64 = 100 * 366 * 86_400 * 1_000_000_000;
-
-/// Reads a file that may have a trace, or something else of Mayfly's.
-///
-/// # Errors
-///
-/// The file cannot be read, is larger than anything of Mayfly's, or is not JSON.
-pub fn document(path: &Path) -> Result<Document, ReadError> {
-    let name = NAME.as_bytes();
-    Document::read(path, |head| head.windows(name.len()).any(|part| part == name), MOST)
-}
 
 impl Trace {
     /// Whether a document is a trace, of any version.

@@ -13,6 +13,7 @@ mod look;
 mod missing;
 mod numbers;
 mod output;
+mod process;
 mod row;
 mod statistics;
 mod sys;
@@ -22,4 +23,5 @@ mod vms;
 
 pub use look::Watcher;
 pub use output::{csv, head_of_csv, openmetrics, text};
+pub use process::{Open, Process};
 pub use row::{Exits, Row, Sight, State, Wait};

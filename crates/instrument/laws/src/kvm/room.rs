@@ -41,10 +41,14 @@ const fn cost(dimension: Dimension) -> [u64; 3] {
         Dimension::Vcpus => [256 << 10, 64 << 10, 2],
         // They share one page.
         Dimension::Slots => [1 << 10, 0, 0],
+        // With a bitmap each.
+        Dimension::LoggedSlots => [8 << 10, 0, 0],
         // What KVM keeps of each page, and two bits of a dirty log.
         Dimension::SlotPages => [32, 4096, 0],
         Dimension::Ioeventfds | Dimension::Irqfds => [2 << 10, 0, 1],
-        Dimension::Age => [0, 0, 0],
+        // A VM each, with a vCPU perhaps, and a stack.
+        Dimension::Threads => [1 << 20, 4 << 20, 6],
+        Dimension::Gpa | Dimension::Age => [0, 0, 0],
     }
 }
 
@@ -77,10 +81,15 @@ impl Room {
             Dimension::Vms => (1, 200, NONE),
             // One more is created.
             Dimension::Vcpus => (1, 128, (self.vcpus.saturating_sub(1), "KVM_CAP_MAX_VCPUS")),
-            Dimension::Slots => (1, 4096, (self.slots.saturating_sub(2), "KVM_CAP_NR_MEMSLOTS")),
+            Dimension::Slots | Dimension::LoggedSlots => {
+                (1, 4096, (self.slots.saturating_sub(2), "KVM_CAP_NR_MEMSLOTS"))
+            }
             Dimension::SlotPages => (16, 1 << 18, NONE),
             Dimension::Ioeventfds => (1, IOEVENTFDS, NONE),
             Dimension::Irqfds => (1, 900, NONE),
+            Dimension::Threads => (1, 128, NONE),
+            // 45 bits. Where KVM has fewer, the last points fail.
+            Dimension::Gpa => (1, 1 << 15, NONE),
             Dimension::Age => (100, 50_000, NONE),
         };
         let [bytes, space, files] = cost(dimension);
@@ -136,11 +145,15 @@ mod tests {
         let small = Room { memory: 60 << 20, ..PLENTY };
         assert_eq!(range(small, Dimension::Vms), 1..=120);
         assert_eq!(range(small, Dimension::Age), 100..=50_000);
+        assert_eq!(range(small, Dimension::Gpa), 1..=32_768);
+        assert_eq!(range(PLENTY, Dimension::Threads), 1..=128);
+        assert_eq!(range(Room { slots: 300, ..PLENTY }, Dimension::LoggedSlots), 1..=298);
     }
 
     #[test]
     fn less_than_two_decades_are_refused_with_the_limit() {
         let why = |room: Room, dimension| room.range(dimension).unwrap_err().0;
+        let small = Room { memory: 60 << 20, ..PLENTY };
         assert_eq!(
             why(Room { files: 150, ..PLENTY }, Dimension::Vms),
             "there may be 75 other VMs at most, by the files that are left (RLIMIT_NOFILE), and a law needs 100"
@@ -148,6 +161,10 @@ mod tests {
         assert_eq!(
             why(Room { memory: 10 << 20, ..PLENTY }, Dimension::Vcpus),
             "there may be 40 vCPUs at most, by half of the memory that is available, and a law needs 100"
+        );
+        assert_eq!(
+            why(small, Dimension::Threads),
+            "there may be 60 threads at most, by half of the memory that is available, and a law needs 100"
         );
         assert_eq!(
             why(Room { mappings: 60, ..PLENTY }, Dimension::Mappings),

@@ -8,9 +8,10 @@ use super::mappings::Mappings;
 use crate::kernel::Failed;
 use crate::pair::{Call, Dimension, Pair};
 
-/// The slot that is added, deleted or logged, and where its guest memory begins: beyond all others.
+/// The slot that is added, deleted or logged, and where its guest memory begins, unless that is what grows: beyond all others.
 pub(super) const EXTRA_SLOT: u32 = 1;
-pub(super) const EXTRA_GPA: u64 = 48 << 30;
+const EXTRA_GPA: u64 = 48 << 30;
+const GIB: u64 = 1 << 30;
 /// The first of many slots, and where their guest memory begins. There is a page between two of them.
 const MANY_SLOTS: u32 = 2;
 const MANY_GPA: u64 = 32 << 30;
@@ -31,8 +32,9 @@ const DOORBELL: u64 = 0xdf00_0000;
 
 /// All that is there when a call is made.
 pub(super) struct Stage {
-    /// Pages of the extra slot.
+    /// Pages of the extra slot, and where it begins.
     extra_pages: u64,
+    extra_gpa: u64,
     vm: Option<Vm>,
     created: Vec<Vcpu>,
     events: Vec<IoEvent>,
@@ -58,6 +60,7 @@ impl Stage {
         let vms = (0..of(Dimension::Vms, 0)).map(|_| Vm::create(kvm)).collect::<Result<_, _>>()?;
         let mut stage = Self {
             extra_pages: of(Dimension::SlotPages, 1),
+            extra_gpa: of(Dimension::Gpa, EXTRA_GPA / GIB) * GIB,
             vm: None,
             created: Vec::new(),
             events: Vec::new(),
@@ -85,7 +88,8 @@ impl Stage {
         if has_irqfds {
             vm.create_irqchip()?;
         }
-        self.make_slots(&vm, pair, of(Dimension::Slots, 0))?;
+        let many = of(Dimension::Slots, 0) + of(Dimension::LoggedSlots, 0);
+        self.make_slots(&vm, pair, many)?;
         let runs = pair.call == Call::Exit;
         let vcpus = of(Dimension::Vcpus, u64::from(runs)) as u32;
         self.created = (0..vcpus).map(|id| vm.create_vcpu(id)).collect::<Result<_, _>>()?;
@@ -114,25 +118,28 @@ impl Stage {
     }
 
     fn make_slots(&mut self, vm: &Vm, pair: Pair, many: u64) -> Result<(), Failed> {
+        let log_dirty = pair.dimension == Dimension::LoggedSlots;
+        let flags = MemoryFlags { log_dirty, ..MemoryFlags::default() };
         if pair.call == Call::Exit {
             let memory = GuestMemory::map(GUEST)?;
             Payload::install(&memory)?;
-            vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+            vm.set_memory_region(0, 0, &memory, flags)?;
         }
         let page = GuestMemory::map(PAGE as usize)?;
         for index in 0..many {
             let gpa = MANY_GPA + 2 * PAGE * index;
-            vm.set_memory_region(MANY_SLOTS + index as u32, gpa, &page, MemoryFlags::default())?;
+            vm.set_memory_region(MANY_SLOTS + index as u32, gpa, &page, flags)?;
         }
         let is_there =
             matches!(pair.call, Call::DeleteSlot | Call::StartDirtyLog | Call::ReadDirtyLog)
-                || (pair.call == Call::CloseVm && pair.dimension == Dimension::SlotPages);
+                || (pair.call == Call::CloseVm
+                    && matches!(pair.dimension, Dimension::SlotPages | Dimension::Gpa));
         if is_there || pair.call == Call::AddSlot {
             let memory = GuestMemory::map((self.extra_pages * PAGE) as usize)?;
             if is_there {
                 let log_dirty = pair.call == Call::ReadDirtyLog;
                 let flags = MemoryFlags { log_dirty, ..MemoryFlags::default() };
-                vm.set_memory_region(EXTRA_SLOT, EXTRA_GPA, &memory, flags)?;
+                vm.set_memory_region(EXTRA_SLOT, self.extra_gpa, &memory, flags)?;
             }
             self.extra = Some(memory);
         }
@@ -174,6 +181,10 @@ impl Stage {
 
     pub(super) fn extra_pages(&self) -> u64 {
         self.extra_pages
+    }
+
+    pub(super) fn extra_gpa(&self) -> u64 {
+        self.extra_gpa
     }
 
     /// An ioeventfd that the VM has.

@@ -60,6 +60,14 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
+    /// Its parts do not fit to each other.
+    #[error("{} is a damaged record: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// It says that it is a record, but has not a record's shape.
     #[error("{} is a damaged record: {source}", path.display())]
     Shape {

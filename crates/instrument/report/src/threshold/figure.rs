@@ -6,12 +6,14 @@ use mayfly_record::{BASELINE, Record, ResultRow, Summary, Unit, units};
 
 use crate::value::whole;
 
-/// A figure of a row.
+/// A figure that is held against a threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Figure {
+pub enum Figure {
     /// In nanoseconds.
     Time(f64),
+    /// Of what is counted, or has no unit.
     Number(f64),
+    /// How many times another it is.
     Ratio(f64),
 }
 

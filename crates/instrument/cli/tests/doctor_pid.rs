@@ -1,0 +1,169 @@
+//! `mayfly doctor --pid`: what is said of a process that runs, that has ended, and that may not be looked at.
+
+use std::fs;
+use std::io::{Write, stderr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use mayfly_laws::{Call, Dimension, Document, Entry, Law, Pair, Point, SCHEMA, Series, Shape};
+use mayfly_record::Host;
+use rustix::process::geteuid;
+
+#[path = "common/records.rs"]
+mod common;
+
+use common::{failure, scratch, success, text};
+
+/// A program that sleeps, and is ended with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file with the law that a VM takes 100 us, and 1 ms more for each mapping, up to so many.
+fn laws(name: &str, to: u64) -> PathBuf {
+    let law = Law {
+        shape: Shape::Linear { base: 1e5, factor: 1e6 },
+        others: Vec::new(),
+        exponent: None,
+        growth: None,
+        unsure: None,
+        held_out: 0.01,
+        holds: true,
+        millisecond: None,
+    };
+    let point =
+        |n| Point { n, held_out: false, wall_ns: vec![5], cpu_ns: vec![5], queued_ns: vec![0] };
+    let entry = Entry {
+        pair: Pair { call: Call::CreateVm, dimension: Dimension::Mappings },
+        series: Series { points: vec![point(1), point(to)], ..Series::default() },
+        law: Some(law),
+        work: None,
+        skipped: None,
+    };
+    let document = Document {
+        schema: SCHEMA.to_owned(),
+        host: Host { kernel: "0.0.0".into(), ..Host::default() },
+        tick_ns: None,
+        rounds: 1,
+        seed: 1,
+        settled_ns: 40_000_000,
+        laws: vec![entry],
+    };
+    let file = scratch(name).join("laws.json");
+    fs::write(&file, document.to_json()).unwrap();
+    file
+}
+
+/// In one line.
+fn joined(told: &str) -> String {
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_process_is_told_by_its_mappings_and_never_beyond_what_was_measured() {
+    let sleeper = Sleeper::new();
+    let pid = sleeper.pid();
+    let told = |to: u64| {
+        let file = laws(&format!("doctor-pid-{to}"), to);
+        success(&["doctor", "--pid", &pid, "--laws", file.to_str().unwrap()])
+    };
+    let count = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count();
+    let within = joined(&told(30_000));
+    assert!(
+        within.contains(&format!("Process {pid} (sleep) has {count} mappings, no VM.")),
+        "{within}"
+    );
+    let takes = format!(
+        "With its {count} mappings, KVM_CREATE_VM takes about {count} ms (with 1 mapping, 1.1 ms)."
+    );
+    assert!(within.contains(&takes), "{within}");
+    assert!(within.contains("It was measured on another host (kernel: 0.0.0 and "), "{within}");
+    let beyond = joined(&told(3));
+    assert!(beyond.contains("KVM_CREATE_VM takes 3.1 ms with 3 mappings."), "{beyond}");
+    assert!(beyond.contains("beyond what was measured nothing is known"), "{beyond}");
+}
+
+#[test]
+fn a_process_that_is_not_there_or_has_ended_is_said_in_a_line() {
+    let file = laws("doctor-pid-ended", 100);
+    let file = file.to_str().unwrap();
+    let said = failure(&["doctor", "--pid", "2147483647", "--laws", file], 1);
+    assert!(said.contains("there is no process 2147483647"), "{said}");
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id().to_string();
+    let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    while !status().contains("\nState:\tZ") {
+        std::thread::yield_now();
+    }
+    let said = failure(&["doctor", "--pid", &pid, "--laws", file], 1);
+    child.wait().unwrap();
+    assert!(said.contains(&format!("process {pid} has ended")), "{said}");
+}
+
+#[test]
+fn a_process_of_another_user_is_said_to_be_closed() {
+    if !geteuid().is_root() {
+        let _ = writeln!(stderr(), "not run: only root can be another user");
+        return;
+    }
+    let file = laws("doctor-pid-closed", 100);
+    // Where another user may read it.
+    let readable = std::env::temp_dir().join(format!("mayfly-laws-{}.json", std::process::id()));
+    let program = std::env::temp_dir().join(format!("mayfly-{}", std::process::id()));
+    fs::copy(file, &readable).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_mayfly"), &program).unwrap();
+    let sleeper = Sleeper::new();
+    let mut command = Command::new(&program);
+    command.args(["doctor", "--pid", &sleeper.pid(), "--laws"]).arg(&readable);
+    let output = command.uid(65_534).gid(65_534).output();
+    fs::remove_file(&readable).unwrap();
+    fs::remove_file(&program).unwrap();
+    let output = output.unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("the mappings of process ") && said.contains("Permission denied"),
+        "{said}"
+    );
+    assert!(said.contains("run this command as that process's user, or as root"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_file_without_laws_and_options_of_the_other_examination_are_refused() {
+    let sleeper = Sleeper::new();
+    let pid = sleeper.pid();
+    let file = scratch("doctor-pid-other").join("other.json");
+    fs::write(&file, r#"{"schema": "mayfly.record/1"}"#).unwrap();
+    let said = failure(&["doctor", "--pid", &pid, "--laws", file.to_str().unwrap()], 2);
+    assert!(said.contains("not \"mayfly.laws/1\""), "{said}");
+    fs::write(&file, r#"{"schema": "mayfly.laws/2"}"#).unwrap();
+    let said = failure(&["doctor", "--pid", &pid, "--laws", file.to_str().unwrap()], 2);
+    assert!(said.contains("version 2"), "{said}");
+    for wrong in [
+        &["doctor", "--laws", "laws.json"][..],
+        &["doctor", "--pid", "0"],
+        &["doctor", "--pid", "-1"],
+        &["doctor", "--pid", &pid, "--json", "-"],
+        &["doctor", "--pid", &pid, "--fail-if", "waits > 0"],
+        &["doctor", "--pid", &pid, "--laws", "/nonexistent/laws.json"],
+    ] {
+        failure(wrong, 2);
+    }
+}
