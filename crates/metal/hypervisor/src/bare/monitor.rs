@@ -20,6 +20,7 @@ mod serve;
 mod shares;
 mod trace;
 mod trials;
+mod typing;
 
 use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
@@ -29,6 +30,7 @@ use crate::bare::vm::{Machine, Template};
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
 use serve::Served;
+use typing::type_for;
 
 /// Ctrl-], which leads from a guest's console to the monitor.
 const LEAVES: u8 = 0x1d;
@@ -373,19 +375,6 @@ impl Monitor {
         trace::discard();
         // The thread of the last may just be about to end.
         machines.iter().all(|machine| !machine.is_running())
-    }
-}
-
-/// Types a line at the console of a VM.
-fn type_for(machine: &Machine, text: &str) {
-    for byte in text.bytes().chain([b'\r']) {
-        // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
-        while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
-            if !machine.is_running() {
-                return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
-            }
-            ends::wait(timer::ticks() + timer::frequency() / 1000);
-        }
     }
 }
 

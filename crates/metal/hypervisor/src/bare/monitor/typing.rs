@@ -1,0 +1,19 @@
+//! What the user types at the console of a VM by a command.
+
+use super::ends;
+use crate::bare::processor::timer;
+use crate::bare::threads::console::say;
+use crate::bare::vm::Machine;
+
+/// Types a line at the console of a VM.
+pub(super) fn type_for(machine: &Machine, text: &str) {
+    for byte in text.bytes().chain([b'\r']) {
+        // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
+        while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
+            if !machine.is_running() {
+                return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
+            }
+            ends::wait(timer::ticks() + timer::frequency() / 1000);
+        }
+    }
+}
