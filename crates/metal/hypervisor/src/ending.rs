@@ -93,7 +93,6 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
 
     /// What a run is after these ends were asked for, each by what a reader of the rules would say.
     fn expected(asked: &[End]) -> Option<End> {
@@ -113,7 +112,7 @@ mod tests {
         for first in End::ALL {
             for second in End::ALL {
                 for third in End::ALL {
-                    let asked = vec![first, second, third];
+                    let asked = [first, second, third];
                     let ending = Ending::default();
                     for (number, end) in asked.iter().enumerate() {
                         let (before, after) = (&asked[..number], &asked[..=number]);
