@@ -133,6 +133,8 @@ pub struct Counts {
     pub refused: Tally<Dropped, 12>,
     /// Forks that were given their SYN.
     pub forked: u64,
+    /// Forks that nobody waited for any more when they were there. With `forked`, that is all that were made.
+    pub in_vain: u64,
     /// How flows ended.
     pub ended: Tally<End, 8>,
 }
@@ -148,6 +150,7 @@ impl Counts {
         told: 0,
         refused: Tally::NONE,
         forked: 0,
+        in_vain: 0,
         ended: Tally::NONE,
     };
 }

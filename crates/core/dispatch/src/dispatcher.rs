@@ -44,7 +44,7 @@ pub struct Config {
     pub ip: Ip,
     /// The port at which it answers. No other begins a flow.
     pub port: u16,
-    /// How many flows may have a fork, or wait for one.
+    /// How many flows may have a fork, or wait for one; and how many forks there may be in the making, needed or not.
     pub flows: u16,
     /// How many that are over are remembered at least, until their time is up. With `flows`, at most [`MOST_SLOTS`].
     pub remembered: u16,
@@ -77,7 +77,8 @@ pub enum Uplink<'a> {
     Deliver(Flow),
     /// Give it to the flow's fork, and then destroy the fork. The flow is over.
     DeliverLast(Flow),
-    /// The flow is over before its fork was there. [`Dispatcher::forked`] will say that nobody waits for it.
+    /// The flow is over before its fork was there. It has its place until [`Dispatcher::forked`] is called, which says that
+    /// nobody waits for the fork; or [`Dispatcher::failed`].
     Cancelled(Flow),
     /// Send these bytes out.
     Answer(&'a [u8]),
@@ -102,7 +103,7 @@ pub enum Port<'a> {
 pub struct Dispatcher {
     config: Config,
     table: Table,
-    /// Flows that have a fork, or wait for one.
+    /// Flows that have a fork, or wait for one, or have ended while it was being made.
     live: u16,
     /// The latest time that was given.
     now: u64,
@@ -151,7 +152,7 @@ impl Dispatcher {
         &self.counts
     }
 
-    /// How many flows have a fork, or wait for one.
+    /// How many flows have a fork, or wait for one; with those that have ended while their fork was being made.
     pub const fn live(&self) -> u16 {
         self.live
     }
@@ -182,26 +183,43 @@ impl Dispatcher {
     /// The flow's fork is there. Returns the SYN that is to be given to it first; or nothing, if nobody waits for the fork
     /// any more: then it is to be destroyed.
     pub fn forked(&mut self, flow: Flow) -> Option<&[u8]> {
+        if self.leave_in_vain(flow) {
+            self.counts.in_vain += 1;
+            return None;
+        }
         let state = self.table.get(flow).filter(|state| state.stage == Stage::Asked)?;
         state.stage = Stage::Opening;
         self.counts.forked += 1;
         Some(state.kept())
     }
 
-    /// There is no fork for the flow; or its fork has ended by itself. Returns whether there was such a flow.
+    /// There is no fork for the flow, and none is being made any more; or its fork has ended by itself. Returns whether
+    /// that has ended the flow: one that is over, or was over before its fork was there, ends no second time.
     pub fn failed(&mut self, flow: Flow) -> bool {
-        let is_live = self.table.get(flow).is_some_and(|state| state.stage != Stage::Over);
-        if is_live {
-            self.end(flow, End::Failed);
+        if self.leave_in_vain(flow) || !self.table.get(flow).is_some_and(|state| state.is_live()) {
+            return false;
         }
-        is_live
+        self.live -= 1;
+        self.counts.ended.count(End::Failed);
+        self.table.remove(flow);
+        true
+    }
+
+    /// Gives the place of a flow free that has ended while its fork was being made. Returns whether it is one.
+    fn leave_in_vain(&mut self, flow: Flow) -> bool {
+        let is_vain = self.table.get(flow).is_some_and(|state| state.stage == Stage::Vain);
+        if is_vain {
+            self.live -= 1;
+            self.table.remove(flow);
+        }
+        is_vain
     }
 
     /// The fork of a flow has sent a frame, at `now`, in nanoseconds. The frame is as it goes out: nobody changes it any
     /// more, and nothing is left to be done to it but checksums.
     pub fn from_fork(&mut self, flow: Flow, frame: &[u8], now: u64) -> Port<'_> {
         self.pass(now);
-        let Some(state) = self.table.get(flow).filter(|state| state.stage != Stage::Over) else {
+        let Some(state) = self.table.get(flow).filter(|state| state.is_live()) else {
             return self.refuse(Dropped::Unknown);
         };
         if state.stage == Stage::Asked {
@@ -232,7 +250,7 @@ impl Dispatcher {
     }
 
     /// A flow that has ended by a timer at `now`, in nanoseconds, if there is one: its fork is to be destroyed. If the fork
-    /// is not there yet, [`Self::forked`] will say that nobody waits for it. Call it until there is none.
+    /// is not there yet, it is as after [`Uplink::Cancelled`]. Call it until there is none.
     pub fn expired(&mut self, now: u64) -> Option<Flow> {
         self.pass(now);
         if self.earliest > self.now {
@@ -248,6 +266,7 @@ impl Dispatcher {
             }
             let longest = state.begun.saturating_add(self.config.timers.longest);
             let end = match state.stage {
+                Stage::Vain => continue,
                 Stage::Over => {
                     self.table.remove(flow);
                     continue;
@@ -430,8 +449,14 @@ impl Dispatcher {
 
     /// A flow with a fork, or one that waits for it, ends.
     fn end(&mut self, flow: Flow, end: End) {
-        self.live -= 1;
         self.counts.ended.count(end);
+        if let Some(state) = self.table.get(flow).filter(|state| state.stage == Stage::Asked) {
+            // Its fork is being made. A place that was free at once would have a SYN and a RST, again and again, make forks
+            // without bound.
+            (state.stage, state.deadline) = (Stage::Vain, u64::MAX);
+            return self.table.unlist(flow);
+        }
+        self.live -= 1;
         let deadline = self.now.saturating_add(self.config.timers.remembered);
         match self.table.get(flow).filter(|_| end == End::Closed && self.config.remembered > 0) {
             Some(state) => {

@@ -20,6 +20,8 @@ pub(crate) enum Stage {
     Opening,
     Open,
     Over,
+    /// It has ended while its fork was being made, and has its place until that is there, or will never be.
+    Vain,
 }
 
 pub(crate) struct State {
@@ -102,6 +104,11 @@ impl State {
         };
         state.begin(syn);
         state
+    }
+
+    /// Whether it has not ended.
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Asked | Stage::Opening | Stage::Open)
     }
 
     /// Takes this SYN for the one that it had, if it is another.

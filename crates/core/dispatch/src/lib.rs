@@ -35,7 +35,8 @@
 //!
 //! 1. **Asked.** A SYN of an unknown flow asks for a fork ([`Uplink::Fork`]). The SYN is kept, without data at most 134 bytes.
 //!    The same SYN again makes no second fork. A SYN with another sequence number takes its place: nobody has seen the
-//!    first. A RST cancels the flow.
+//!    first. A RST cancels the flow. A flow that ends while its fork is being made has its place until that is there
+//!    ([`Dispatcher::forked`]), or will never be ([`Dispatcher::failed`]); its client may begin another meanwhile.
 //! 2. **Opening.** The fork is there, and [`Dispatcher::forked`] returns the SYN for it. From now on whatever comes of
 //!    this flow is delivered to the fork, whose TCP decides what to do with it, further SYNs included (RFC 9293, section
 //!    3.10.7.4). Where the client does not complete the handshake, the flow is *half open*, and a timer ends it.

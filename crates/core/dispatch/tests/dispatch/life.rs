@@ -1,39 +1,8 @@
 //! The life of a flow, step by step.
 
+use crate::steps::{delivers, dispatcher, open, opening, sends, syn};
 use crate::wire::{TIMERS, Tcp, client, config, fork};
-use mayfly_dispatch::{Dispatcher, Dropped, End, Flow, NoDispatcher, Port, Uplink};
-
-fn dispatcher() -> Dispatcher {
-    Dispatcher::try_new(config(4, 4)).unwrap()
-}
-
-fn syn(number: u8) -> Tcp {
-    client(number).seq(100).syn()
-}
-
-/// Client 0 has sent a SYN at 0, and its fork is there.
-fn opening(dispatcher: &mut Dispatcher) -> Flow {
-    let Uplink::Fork(flow) = dispatcher.from_outside(&syn(0).bytes(), 0) else { panic!() };
-    assert_eq!(dispatcher.forked(flow), Some(&syn(0).bytes()[..]));
-    flow
-}
-
-/// The handshake is done: 101 is the client's next number, and 901 the fork's.
-fn open(dispatcher: &mut Dispatcher) -> Flow {
-    let flow = opening(dispatcher);
-    sends(dispatcher, flow, &fork(0).seq(900).syn().ack(101));
-    delivers(dispatcher, flow, &client(0).seq(101).ack(901));
-    flow
-}
-
-fn sends(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
-    assert_eq!(dispatcher.from_fork(flow, &segment.bytes(), 0), Port::Send, "{segment:?}");
-}
-
-fn delivers(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
-    let action = dispatcher.from_outside(&segment.bytes(), 0);
-    assert_eq!(action, Uplink::Deliver(flow), "{segment:?}");
-}
+use mayfly_dispatch::{Dispatcher, Dropped, End, NoDispatcher, Port, Uplink};
 
 /// The fork has closed first, and is over: its last acknowledgement is returned.
 fn closed(dispatcher: &mut Dispatcher) -> Vec<u8> {
@@ -221,6 +190,7 @@ fn a_flow_that_stays_half_open_ends_and_repeated_syns_do_not_prolong_it() {
     assert_eq!(over, [Some(waiting), Some(flow)]);
     assert_eq!(dispatcher.expired(100), None);
     assert_eq!(dispatcher.counts().ended.of(End::HalfOpen), 2);
+    assert_eq!(dispatcher.live(), 1, "the other's fork is being made");
     assert_eq!(dispatcher.forked(waiting), None);
     assert_eq!((dispatcher.live(), dispatcher.next_deadline()), (0, None));
 }

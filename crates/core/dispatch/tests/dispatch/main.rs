@@ -4,6 +4,8 @@
 mod hostile;
 mod lies;
 mod life;
+mod making;
 mod model;
 mod real;
+mod steps;
 mod wire;

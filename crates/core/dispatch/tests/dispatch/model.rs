@@ -236,12 +236,14 @@ enum Expected {
 
 struct Model {
     known: Vec<Known>,
+    /// Those that have ended while their fork was being made.
+    vain: Vec<(u8, Flow)>,
     now: u64,
 }
 
 impl Model {
     fn live(&self) -> usize {
-        self.known.iter().filter(|known| known.over.is_none()).count()
+        self.known.iter().filter(|known| known.over.is_none()).count() + self.vain.len()
     }
 
     fn outside(&mut self, client: u8, said: Said) -> Expected {
@@ -304,6 +306,9 @@ impl Model {
     fn close(&mut self, flow: Flow, is_remembered: bool) {
         let known = self.known.iter_mut().find(|known| known.flow == flow).unwrap();
         known.over = Some(self.now);
+        if !known.forked {
+            self.vain.push((known.client, flow));
+        }
         if !is_remembered {
             self.known.retain(|known| known.flow != flow);
         }
@@ -313,7 +318,7 @@ impl Model {
 fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
     // All that are over have room.
     let mut dispatcher = Dispatcher::try_new(config(FLOWS, u16::from(CLIENTS))).unwrap();
-    let mut model = Model { known: Vec::new(), now: 0 };
+    let mut model = Model { known: Vec::new(), vain: Vec::new(), now: 0 };
     for step in steps {
         match step {
             Step::Client(who, said) => {
@@ -376,6 +381,13 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 prop_assert_eq!(got, expected);
             }
             Step::Forked(who) => {
+                if let Some(place) = model.vain.iter().position(|(client, _)| *client == who) {
+                    let (_, flow) = model.vain.swap_remove(place);
+                    let before = dispatcher.counts().in_vain;
+                    prop_assert_eq!(dispatcher.forked(flow), None);
+                    prop_assert_eq!(dispatcher.counts().in_vain, before + 1);
+                    continue;
+                }
                 let mut waiting = model.known.iter_mut();
                 let Some(known) = waiting.find(|known| known.client == who) else { continue };
                 let syn = known.syn.on_wire(client(who), isns);
@@ -384,13 +396,18 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 known.forked = true;
             }
             Step::Failed(who) => {
+                if let Some(place) = model.vain.iter().position(|(client, _)| *client == who) {
+                    let (_, flow) = model.vain.swap_remove(place);
+                    prop_assert!(!dispatcher.failed(flow));
+                    continue;
+                }
                 let Some(known) = model.known.iter().find(|known| known.client == who) else {
                     continue;
                 };
                 prop_assert_eq!(dispatcher.failed(known.flow), known.over.is_none());
                 if known.over.is_none() {
                     let flow = known.flow;
-                    model.close(flow, false);
+                    model.known.retain(|known| known.flow != flow);
                 }
             }
             Step::Time(later) => {
@@ -403,7 +420,9 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 got.sort();
                 expected.sort();
                 prop_assert_eq!(got, expected);
-                model.known.retain(|known| known.deadline() > now);
+                let due = model.known.extract_if(.., |known| known.deadline() <= now);
+                let vain = due.filter(|known| !known.forked && known.over.is_none());
+                model.vain.extend(vain.map(|known| (known.client, known.flow)));
             }
         }
         prop_assert_eq!(usize::from(dispatcher.live()), model.live());
