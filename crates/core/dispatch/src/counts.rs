@@ -39,7 +39,7 @@ pub enum End {
     Closed,
     /// With a RST of the client.
     Reset,
-    /// With a RST of the fork.
+    /// With a RST of the fork, which was no answer to a guess.
     Refused,
     /// With a RST of the client, before the fork was there.
     Cancelled,

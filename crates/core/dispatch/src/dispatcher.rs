@@ -432,7 +432,7 @@ impl Dispatcher {
             return self.refuse(Dropped::Early);
         }
         let end = if segment.rst {
-            Some(End::Refused)
+            state.refuses(segment).then_some(End::Refused)
         } else {
             state.hear_fork(segment);
             state.end()

@@ -61,10 +61,13 @@ enum Fin {
 }
 
 impl Fin {
-    /// It has been sent, up to `end`.
-    fn send(&mut self, end: u32) {
-        if !matches!(self, Self::Acked(_)) {
-            *self = Self::Sent(end);
+    /// It has been sent, up to `end`. It takes the place of another if it is in order: of two that are not, either may be
+    /// a guess of somebody who has seen nothing.
+    fn send(&mut self, end: u32, is_in_order: bool) {
+        match self {
+            Self::Acked(_) => {}
+            Self::Sent(_) if !is_in_order => {}
+            Self::Sent(_) | Self::None => *self = Self::Sent(end),
         }
     }
 
@@ -143,16 +146,17 @@ impl State {
         if fork.next.wrapping_sub(ack) >= WINDOW {
             return false;
         }
+        let (end, next) = (segment.end(), self.client_next);
+        let is_in_order = reaches(next, segment.seq) && reaches(end, next);
         if segment.fin {
-            self.client_fin.send(segment.end());
+            self.client_fin.send(end, is_in_order);
         }
         if !reaches(ack, fork.unacked) {
             return false;
         }
         fork.unacked = ack;
         self.fork_fin.acknowledge(ack);
-        let (end, next) = (segment.end(), self.client_next);
-        if reaches(next, segment.seq) && reaches(end, next) {
+        if is_in_order {
             self.client_next = end;
         }
         true
@@ -164,6 +168,10 @@ impl State {
         if let Some(ack) = segment.ack {
             if self.acked.is_none_or(|acked| reaches(ack, acked)) {
                 self.acked = Some(ack);
+            }
+            if reaches(ack, self.client_next) {
+                // It has what came through a gap that is filled by now.
+                self.client_next = ack;
             }
             self.client_fin.acknowledge(ack);
             if segment.syn && self.stage == Stage::Opening {
@@ -179,11 +187,22 @@ impl State {
             fork.next = end;
         }
         if segment.fin {
-            self.fork_fin.send(end);
+            self.fork_fin.send(end, true);
         }
         if self.client_fin.is_acked() && !segment.syn && segment.data == 0 {
             self.has_last |= self.keep(segment);
         }
+    }
+
+    /// Whether a RST of the fork ends the flow. One without an acknowledgement answers a segment, and has the number that
+    /// this acknowledged (RFC 9293, section 3.10.7.4): where the fork has sent nothing of the kind, it is about somebody's
+    /// guess, and the fork's TCP goes on.
+    pub(crate) fn refuses(&self, rst: &Segment<'_>) -> bool {
+        let is_of_sent = |fork: Sent| {
+            let sent = fork.next.wrapping_sub(fork.unacked);
+            rst.seq.wrapping_sub(fork.unacked) <= sent
+        };
+        rst.ack.is_some() || self.fork.is_some_and(is_of_sent)
     }
 
     /// How it has ended, if each side's FIN has been acknowledged.

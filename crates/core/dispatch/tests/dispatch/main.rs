@@ -6,6 +6,7 @@ mod lies;
 mod life;
 mod making;
 mod model;
+mod numbers;
 mod real;
 mod steps;
 mod wire;

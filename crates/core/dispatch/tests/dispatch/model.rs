@@ -123,7 +123,8 @@ impl Follows {
         if ack > sent {
             return;
         }
-        if said.fin {
+        let is_in_order = said.seq <= self.next && said.end() >= self.next;
+        if said.fin && (is_in_order || self.client_fin.end.is_none()) {
             self.client_fin.say(said.end());
         }
         if ack < acked {
@@ -131,14 +132,15 @@ impl Follows {
         }
         (self.hears, self.is_open, self.sent) = (true, true, Some((ack, sent)));
         self.fork_fin.acknowledge(ack);
-        if said.seq <= self.next {
-            self.next = self.next.max(said.end());
+        if is_in_order {
+            self.next = said.end();
         }
     }
 
     fn fork_says(&mut self, said: Said) {
         if let Some(ack) = said.ack {
             self.acked = self.acked.max(Some(ack));
+            self.next = self.next.max(ack);
             self.client_fin.acknowledge(ack);
             if said.syn && !self.is_open {
                 self.next = ack;
@@ -293,7 +295,9 @@ impl Model {
             return None;
         }
         if said.rst {
-            return Some(true);
+            let sent = known.follows().sent;
+            let is_of_sent = sent.is_some_and(|(acked, sent)| (acked..=sent).contains(&said.seq));
+            return Some(said.ack.is_some() || is_of_sent);
         }
         known.log.push((false, said));
         let follows = known.follows();
