@@ -14,7 +14,7 @@ pub enum Dropped {
     /// It is a part of a packet.
     Fragment,
     /// From outside: it is for another address, or another port. From a fork: it is from another address or port than the
-    /// template's, or for another than its client's; or it carries bytes beyond its packet.
+    /// template's, or for another than its client's; or it has options of IP, or bytes beyond its packet.
     Foreign,
     /// From outside: it is from an address that no client can have.
     Source,

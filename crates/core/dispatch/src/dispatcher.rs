@@ -19,7 +19,7 @@ pub struct Timers {
     pub half_open: u64,
     /// A flow of which the client has acknowledged nothing any more.
     pub abandoned: u64,
-    /// Any flow, since its first SYN.
+    /// Any flow, since its first SYN, half open or not.
     pub longest: u64,
     /// What is remembered of a flow that is over.
     pub remembered: u64,
@@ -58,6 +58,9 @@ pub enum NoDispatcher {
     /// The address is one of many cards, or of none; or that of IP is none that a machine can have.
     #[error("no card can have that address")]
     Address,
+    /// No connection has port 0.
+    #[error("port 0 is none")]
+    Port,
     /// There would be no flow, or more than [`MOST_SLOTS`].
     #[error("there must be 1 to {MOST_SLOTS} flows, with those that are remembered")]
     Flows,
@@ -132,6 +135,9 @@ impl Dispatcher {
     pub fn try_new(config: Config) -> Result<Self, NoDispatcher> {
         if !is_one(config.mac) || !is_client(config.ip) {
             return Err(NoDispatcher::Address);
+        }
+        if config.port == 0 {
+            return Err(NoDispatcher::Port);
         }
         let slots =
             config.flows.checked_add(config.remembered).filter(|&slots| slots <= MOST_SLOTS);
@@ -241,6 +247,8 @@ impl Dispatcher {
                 let (target, target_port) = segment.target;
                 let is_its = (segment.from, segment.to) == (mac, hop)
                     && segment.source == (ip, port)
+                    // Which may have a route in them, or an address.
+                    && !segment.has_ip_options()
                     && self.table.find(Client::new(target, target_port)) == Some(flow)
                     // Beyond its packet, a frame is filled up to the shortest that there is.
                     && frame.len() <= segment.frame.len().max(ANSWER);
@@ -345,7 +353,8 @@ impl Dispatcher {
         if self.live == self.config.flows {
             return Err(Dropped::Full);
         }
-        let deadline = self.now.saturating_add(self.config.timers.half_open);
+        let Timers { half_open, longest, .. } = self.config.timers;
+        let deadline = self.now.saturating_add(half_open.min(longest));
         let state = State::new(segment, self.now, deadline);
         if self.table.is_full() {
             // There are less flows with forks than there are slots.

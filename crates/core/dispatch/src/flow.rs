@@ -30,10 +30,9 @@ pub(crate) struct State {
     pub(crate) mac: Mac,
     pub(crate) begun: u64,
     pub(crate) deadline: u64,
-    /// The first bytes are a frame: the SYN, and later the fork's last acknowledgement, if `has_last`.
+    /// The first bytes are a frame: the SYN, and once the fork has acknowledged the client's FIN, that acknowledgement.
     kept: [u8; KEPT_BYTES],
     len: usize,
-    has_last: bool,
     /// The sequence number after what the client has sent without a gap.
     client_next: u32,
     client_fin: Fin,
@@ -98,7 +97,6 @@ impl State {
             deadline,
             kept: [0; KEPT_BYTES],
             len: 0,
-            has_last: false,
             client_next: 0,
             client_fin: Fin::None,
             acked: None,
@@ -121,12 +119,12 @@ impl State {
         self.keep(syn);
     }
 
-    fn keep(&mut self, segment: &Segment<'_>) -> bool {
-        let len = segment.frame.len();
-        let Some(kept) = self.kept.get_mut(..len) else { return false };
-        kept.copy_from_slice(segment.frame);
+    fn keep(&mut self, syn: &Segment<'_>) {
+        let len = syn.frame.len();
+        // Headers, which are never longer.
+        let Some(kept) = self.kept.get_mut(..len) else { return };
+        kept.copy_from_slice(syn.frame);
         self.len = len;
-        true
     }
 
     /// What is kept: the SYN, or the last acknowledgement.
@@ -189,8 +187,11 @@ impl State {
         if segment.fin {
             self.fork_fin.send(end, true);
         }
-        if self.client_fin.is_acked() && !segment.syn && segment.data == 0 {
-            self.has_last |= self.keep(segment);
+        if let (Fin::Acked(fin), Some(fork)) = (self.client_fin, self.fork)
+            && segment.ack == Some(fin)
+            && let Some(len) = segment.write_acknowledgement(fork.next, &mut self.kept)
+        {
+            self.len = len;
         }
     }
 
@@ -213,7 +214,7 @@ impl State {
     /// Of one that is over: whether a segment is the client's FIN again, which what is kept answers.
     pub(crate) fn is_last_again(&self, segment: &Segment<'_>) -> bool {
         let is_fin = segment.fin && !segment.syn && !segment.rst;
-        is_fin && self.client_fin == Fin::Acked(segment.end()) && self.has_last
+        is_fin && self.client_fin == Fin::Acked(segment.end())
     }
 
     /// Of one that is over: whether a SYN begins another, and is no duplicate of an older one.

@@ -2,7 +2,7 @@
 
 use crate::steps::{delivers, dispatcher, open, opening, sends, syn};
 use crate::wire::{TIMERS, Tcp, client, config, fork};
-use mayfly_dispatch::{Dispatcher, Dropped, End, NoDispatcher, Port, Uplink};
+use mayfly_dispatch::{Dispatcher, Dropped, End, NoDispatcher, Port, Timers, Uplink};
 
 /// The fork has closed first, and is over: its last acknowledgement is returned.
 fn closed(dispatcher: &mut Dispatcher) -> Vec<u8> {
@@ -212,6 +212,19 @@ fn a_flow_that_its_client_has_abandoned_ends_whatever_its_fork_sends() {
 }
 
 #[test]
+fn no_flow_lasts_longer_than_a_flow_may_be_it_half_open() {
+    let timers = Timers { longest: 50, ..TIMERS };
+    let config = mayfly_dispatch::Config { timers, ..config(2, 0) };
+    let mut dispatcher = Dispatcher::try_new(config).unwrap();
+    let Uplink::Fork(waiting) = dispatcher.from_outside(&syn(1).bytes(), 0) else { panic!() };
+    let flow = opening(&mut dispatcher);
+    assert_eq!(dispatcher.expired(49), None);
+    let mut over = [dispatcher.expired(50), dispatcher.expired(50)];
+    over.sort();
+    assert_eq!(over, [Some(waiting), Some(flow)]);
+}
+
+#[test]
 fn a_flow_ends_at_last_however_busy_it_is() {
     let mut dispatcher = dispatcher();
     let flow = open(&mut dispatcher);
@@ -304,6 +317,8 @@ fn a_dispatcher_is_refused_that_could_have_no_flow_or_has_no_address() {
         let config = mayfly_dispatch::Config { ip: wrong, ..right };
         assert_eq!(refused(config), Some(NoDispatcher::Address));
     }
+    let without_port = mayfly_dispatch::Config { port: 0, ..right };
+    assert_eq!(refused(without_port), Some(NoDispatcher::Port));
     for (flows, remembered) in [(0, 4), (1_024, 1), (1, u16::MAX), (u16::MAX, 1)] {
         assert_eq!(refused(config(flows, remembered)), Some(NoDispatcher::Flows));
     }

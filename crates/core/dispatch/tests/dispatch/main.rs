@@ -2,6 +2,7 @@
 //! loses frames.
 
 mod hostile;
+mod last;
 mod lies;
 mod life;
 mod making;

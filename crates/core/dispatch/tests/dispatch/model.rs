@@ -259,12 +259,11 @@ impl Model {
         let follows = known.follows();
         if known.over.is_some() {
             let fin = follows.client_fin.end.unwrap();
-            return match &known.last {
-                _ if begins && said.seq >= fin => begin,
-                Some(last) if said.fin && !said.syn && !said.rst && said.end() == fin => {
-                    Expected::Answer(last.clone())
-                }
-                _ => Expected::Dropped,
+            let is_again = said.fin && !said.syn && !said.rst && said.end() == fin;
+            return match () {
+                () if begins && said.seq >= fin => begin,
+                () if is_again => Expected::Answer(known.last.clone().unwrap()),
+                () => Expected::Dropped,
             };
         }
         let resets = said.rst && (said.seq == follows.next || follows.acked == Some(said.seq));
@@ -290,7 +289,7 @@ impl Model {
     }
 
     /// Whether a fork's segment goes out, and whether it is the last.
-    fn inside(known: &mut Known, said: Said, bytes: &[u8]) -> Option<bool> {
+    fn inside(known: &mut Known, said: Said, isns: (u32, u32)) -> Option<bool> {
         if said.syn && (said.ack.is_none() || said.fin || said.rst) {
             return None;
         }
@@ -301,8 +300,10 @@ impl Model {
         }
         known.log.push((false, said));
         let follows = known.follows();
-        if follows.client_fin.is_acked && !said.syn && said.data == 0 {
-            known.last = Some(bytes.to_vec());
+        if follows.client_fin.is_acked && said.ack == follows.client_fin.end {
+            let (_, seq) = follows.sent.unwrap();
+            let last = Said { seq, ack: said.ack, syn: false, fin: false, rst: false, data: 0 };
+            known.last = Some(last.on_wire(fork(known.client), (isns.1, isns.0)));
         }
         Some(follows.client_fin.is_acked && follows.fork_fin.is_acked)
     }
@@ -373,7 +374,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 let Some(known) = forks.find(|known| known.client == who) else { continue };
                 let bytes = said.on_wire(fork(who), (isns.1, isns.0));
                 let (flow, is_there) = (known.flow, known.forked && known.over.is_none());
-                let expected = if is_there { Model::inside(known, said, &bytes) } else { None };
+                let expected = if is_there { Model::inside(known, said, isns) } else { None };
                 let got = match dispatcher.from_fork(flow, &bytes, model.now) {
                     Port::Send => Some(false),
                     Port::SendLast => {
