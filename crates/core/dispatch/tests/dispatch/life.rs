@@ -225,6 +225,17 @@ fn no_flow_lasts_longer_than_a_flow_may_be_it_half_open() {
 }
 
 #[test]
+fn a_flow_that_opens_may_end_sooner_than_if_it_had_stayed_half_open() {
+    let timers = Timers { abandoned: 10, ..TIMERS };
+    let config = mayfly_dispatch::Config { timers, ..config(1, 0) };
+    let mut dispatcher = Dispatcher::try_new(config).unwrap();
+    let flow = open(&mut dispatcher);
+    assert_eq!(dispatcher.next_deadline(), Some(10));
+    assert_eq!(dispatcher.expired(9), None);
+    assert_eq!(dispatcher.expired(10), Some(flow));
+}
+
+#[test]
 fn a_flow_ends_at_last_however_busy_it_is() {
     let mut dispatcher = dispatcher();
     let flow = open(&mut dispatcher);

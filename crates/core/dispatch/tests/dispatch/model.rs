@@ -90,6 +90,11 @@ struct Follows {
 }
 
 impl Known {
+    fn new(client: u8, flow: Flow, syn: Said, begun: u64) -> Self {
+        let (forked, over, heard, log, last) = (false, None, None, Vec::new(), None);
+        Self { client, flow, syn, begun, forked, over, heard, log, last }
+    }
+
     fn follows(&self) -> Follows {
         let mut so_far = Follows { next: self.syn.end(), ..Follows::default() };
         for (is_client, said) in &self.log {
@@ -308,6 +313,20 @@ impl Model {
         Some(follows.client_fin.is_acked && follows.fork_fin.is_acked)
     }
 
+    /// A fork is there, or will never be, that a client does not need any more.
+    fn leave_in_vain(&mut self, client: u8) -> Option<Flow> {
+        let place = self.vain.iter().position(|(of, _)| *of == client)?;
+        Some(self.vain.swap_remove(place).1)
+    }
+
+    /// What is due ends.
+    fn pass(&mut self) {
+        let now = self.now;
+        let due = self.known.extract_if(.., |known| known.deadline() <= now);
+        let vain = due.filter(|known| !known.forked && known.over.is_none());
+        self.vain.extend(vain.map(|known| (known.client, known.flow)));
+    }
+
     fn close(&mut self, flow: Flow, is_remembered: bool) {
         let known = self.known.iter_mut().find(|known| known.flow == flow).unwrap();
         known.over = Some(self.now);
@@ -336,17 +355,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                     Uplink::Fork(flow) => {
                         prop_assert!(own != Some(flow));
                         model.known.retain(|known| known.client != who);
-                        model.known.push(Known {
-                            client: who,
-                            flow,
-                            syn: said,
-                            begun: model.now,
-                            forked: false,
-                            over: None,
-                            heard: None,
-                            log: Vec::new(),
-                            last: None,
-                        });
+                        model.known.push(Known::new(who, flow, said, model.now));
                         Expected::Fork
                     }
                     Uplink::Kept => Expected::Kept,
@@ -386,8 +395,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 prop_assert_eq!(got, expected);
             }
             Step::Forked(who) => {
-                if let Some(place) = model.vain.iter().position(|(client, _)| *client == who) {
-                    let (_, flow) = model.vain.swap_remove(place);
+                if let Some(flow) = model.leave_in_vain(who) {
                     let before = dispatcher.counts().in_vain;
                     prop_assert_eq!(dispatcher.forked(flow), None);
                     prop_assert_eq!(dispatcher.counts().in_vain, before + 1);
@@ -401,8 +409,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 known.forked = true;
             }
             Step::Failed(who) => {
-                if let Some(place) = model.vain.iter().position(|(client, _)| *client == who) {
-                    let (_, flow) = model.vain.swap_remove(place);
+                if let Some(flow) = model.leave_in_vain(who) {
                     prop_assert!(!dispatcher.failed(flow));
                     continue;
                 }
@@ -425,9 +432,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 got.sort();
                 expected.sort();
                 prop_assert_eq!(got, expected);
-                let due = model.known.extract_if(.., |known| known.deadline() <= now);
-                let vain = due.filter(|known| !known.forked && known.over.is_none());
-                model.vain.extend(vain.map(|known| (known.client, known.flow)));
+                model.pass();
             }
         }
         prop_assert_eq!(usize::from(dispatcher.live()), model.live());
