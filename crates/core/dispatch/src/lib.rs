@@ -116,14 +116,16 @@
 extern crate alloc;
 
 mod arp;
+mod config;
 mod counts;
 mod dispatcher;
 mod flow;
 mod frame;
 mod table;
 
+pub use config::{Config, MOST_SLOTS, NoDispatcher, Timers};
 pub use counts::{Counts, Dropped, End, Tally};
-pub use dispatcher::{Config, Dispatcher, MOST_SLOTS, NoDispatcher, Port, Timers, Uplink};
+pub use dispatcher::{Dispatcher, Port, Uplink};
 pub use flow::KEPT_BYTES;
 pub use table::Flow;
 
