@@ -13,7 +13,8 @@ pub(crate) const ACK: u8 = 16;
 
 /// What a service is to be in these tests.
 pub(crate) fn offer(forks: u16, waiting: u16) -> Offer {
-    let words = [format!("ip=10.0.2.15"), format!("forks={forks}"), format!("waiting={waiting}")];
+    let words =
+        ["ip=10.0.2.15".to_string(), format!("forks={forks}"), format!("waiting={waiting}")];
     Offer::parse(&words).unwrap().0
 }
 
