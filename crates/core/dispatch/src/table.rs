@@ -101,8 +101,7 @@ impl Table {
         let Some(Some(taken)) = self.slots.get(usize::from(flow.slot)) else { return };
         let found = self.by_client.binary_search_by_key(&taken.client, |(client, _)| *client);
         if let Ok(place) = found
-            && taken.number == flow.number
-            && self.by_client.get(place).is_some_and(|(_, slot)| *slot == flow.slot)
+            && self.find(taken.client) == Some(flow)
         {
             self.by_client.remove(place);
         }

@@ -293,6 +293,7 @@ impl<C: Clone> Service<C> {
         let flows = |service: &Self, at: usize| service.forks.get(at).map(|fork| fork.flow);
         let mut at = 0;
         while let Some(flow) = flows(self, at) {
+            // Its fork may be in the making. No other is asked for, so that its place is free too early for nobody.
             self.dispatcher.failed(flow);
             self.over(flow, now);
             // One that was only asked for is not there any more.

@@ -125,6 +125,16 @@ fn a_syn_for_which_there_is_no_room_takes_it_from_nobody() {
 }
 
 #[test]
+fn a_syn_with_data_is_dropped_for_that_and_takes_it_from_nobody() {
+    let mut dispatcher = dispatcher();
+    let flow = closing(&mut dispatcher);
+    ends(&mut dispatcher, flow, &last().bytes());
+    let newer = client(0).seq(500).syn().data(1).bytes();
+    assert_eq!(dispatcher.from_outside(&newer, 0), Uplink::Dropped(Dropped::Data));
+    assert_eq!(dispatcher.from_outside(&fin().bytes(), 0), Uplink::Answer(&last().bytes()));
+}
+
+#[test]
 fn at_the_end_of_all_time_nothing_ends_before_its_time() {
     let now = u64::MAX - 50;
     let mut dispatcher = dispatcher();
