@@ -14,7 +14,7 @@ pub enum Dropped {
     /// It is a part of a packet.
     Fragment,
     /// From outside: it is for another address, or another port. From a fork: it is from another address or port than the
-    /// template's, or for another than its client's; or it carries bytes beyond its packet.
+    /// template's, or for another than its client's; or it has options of IP, or bytes beyond its packet.
     Foreign,
     /// From outside: it is from an address that no client can have.
     Source,
@@ -39,7 +39,7 @@ pub enum End {
     Closed,
     /// With a RST of the client.
     Reset,
-    /// With a RST of the fork.
+    /// With a RST of the fork, which was no answer to a guess.
     Refused,
     /// With a RST of the client, before the fork was there.
     Cancelled,
@@ -133,6 +133,8 @@ pub struct Counts {
     pub refused: Tally<Dropped, 12>,
     /// Forks that were given their SYN.
     pub forked: u64,
+    /// Forks that nobody waited for any more when they were there. With `forked`, that is all that were made.
+    pub in_vain: u64,
     /// How flows ended.
     pub ended: Tally<End, 8>,
 }
@@ -148,6 +150,7 @@ impl Counts {
         told: 0,
         refused: Tally::NONE,
         forked: 0,
+        in_vain: 0,
         ended: Tally::NONE,
     };
 }

@@ -1,70 +1,11 @@
 //! The dispatcher: which fork a frame from outside goes to, and which frames of a fork go out.
 
 use crate::arp::{self, ANSWER};
+use crate::config::{Config, NoDispatcher, Timers};
 use crate::counts::{Counts, Dropped, End};
 use crate::flow::{Stage, State};
 use crate::frame::{Frame, Segment, is_client, is_one};
 use crate::table::{Client, Flow, Table};
-use crate::{Ip, Mac};
-
-/// The most flows that there can be, with those that are remembered.
-pub const MOST_SLOTS: u16 = 1024;
-
-const SECOND: u64 = 1_000_000_000;
-
-/// After how many nanoseconds what ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timers {
-    /// A flow whose handshake is not complete, since its first SYN. The time that making the fork takes is part of it.
-    pub half_open: u64,
-    /// A flow of which the client has acknowledged nothing any more.
-    pub abandoned: u64,
-    /// Any flow, since its first SYN.
-    pub longest: u64,
-    /// What is remembered of a flow that is over.
-    pub remembered: u64,
-}
-
-impl Timers {
-    /// 10 s, a minute, ten minutes, and 5 s.
-    pub const DEFAULT: Self = Self {
-        half_open: 10 * SECOND,
-        abandoned: 60 * SECOND,
-        longest: 600 * SECOND,
-        remembered: 5 * SECOND,
-    };
-}
-
-/// What a dispatcher is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// The template's address, which all forks have.
-    pub mac: Mac,
-    /// Its IP address.
-    pub ip: Ip,
-    /// The port at which it answers. No other begins a flow.
-    pub port: u16,
-    /// How many flows may have a fork, or wait for one.
-    pub flows: u16,
-    /// How many that are over are remembered at least, until their time is up. With `flows`, at most [`MOST_SLOTS`].
-    pub remembered: u16,
-    /// When what ends.
-    pub timers: Timers,
-}
-
-/// Why there is no dispatcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoDispatcher {
-    /// The address is one of many cards, or of none; or that of IP is none that a machine can have.
-    #[error("no card can have that address")]
-    Address,
-    /// There would be no flow, or more than [`MOST_SLOTS`].
-    #[error("there must be 1 to {MOST_SLOTS} flows, with those that are remembered")]
-    Flows,
-    /// There is no memory for the flows.
-    #[error("out of memory")]
-    Memory,
-}
 
 /// What is to be done with a frame from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +18,8 @@ pub enum Uplink<'a> {
     Deliver(Flow),
     /// Give it to the flow's fork, and then destroy the fork. The flow is over.
     DeliverLast(Flow),
-    /// The flow is over before its fork was there. [`Dispatcher::forked`] will say that nobody waits for it.
+    /// The flow is over before its fork was there. It has its place until [`Dispatcher::forked`] is called, which says that
+    /// nobody waits for the fork; or [`Dispatcher::failed`].
     Cancelled(Flow),
     /// Send these bytes out.
     Answer(&'a [u8]),
@@ -102,7 +44,7 @@ pub enum Port<'a> {
 pub struct Dispatcher {
     config: Config,
     table: Table,
-    /// Flows that have a fork, or wait for one.
+    /// Flows that have a fork, or wait for one, or have ended while it was being made.
     live: u16,
     /// The latest time that was given.
     now: u64,
@@ -129,12 +71,7 @@ impl Dispatcher {
     ///
     /// [`NoDispatcher`].
     pub fn try_new(config: Config) -> Result<Self, NoDispatcher> {
-        if !is_one(config.mac) || !is_client(config.ip) {
-            return Err(NoDispatcher::Address);
-        }
-        let slots =
-            config.flows.checked_add(config.remembered).filter(|&slots| slots <= MOST_SLOTS);
-        let slots = slots.filter(|_| config.flows > 0).ok_or(NoDispatcher::Flows)?;
+        let slots = config.slots()?;
         Ok(Self {
             config,
             table: Table::try_new(slots).ok_or(NoDispatcher::Memory)?,
@@ -151,7 +88,7 @@ impl Dispatcher {
         &self.counts
     }
 
-    /// How many flows have a fork, or wait for one.
+    /// How many flows have a fork, or wait for one; with those that have ended while their fork was being made.
     pub const fn live(&self) -> u16 {
         self.live
     }
@@ -182,26 +119,43 @@ impl Dispatcher {
     /// The flow's fork is there. Returns the SYN that is to be given to it first; or nothing, if nobody waits for the fork
     /// any more: then it is to be destroyed.
     pub fn forked(&mut self, flow: Flow) -> Option<&[u8]> {
+        if self.leave_in_vain(flow) {
+            self.counts.in_vain += 1;
+            return None;
+        }
         let state = self.table.get(flow).filter(|state| state.stage == Stage::Asked)?;
         state.stage = Stage::Opening;
         self.counts.forked += 1;
         Some(state.kept())
     }
 
-    /// There is no fork for the flow; or its fork has ended by itself. Returns whether there was such a flow.
+    /// There is no fork for the flow, and none is being made any more; or its fork has ended by itself. Returns whether
+    /// that has ended the flow: one that is over, or was over before its fork was there, ends no second time.
     pub fn failed(&mut self, flow: Flow) -> bool {
-        let is_live = self.table.get(flow).is_some_and(|state| state.stage != Stage::Over);
-        if is_live {
-            self.end(flow, End::Failed);
+        if self.leave_in_vain(flow) || !self.table.get(flow).is_some_and(|state| state.is_live()) {
+            return false;
         }
-        is_live
+        self.live -= 1;
+        self.counts.ended.count(End::Failed);
+        self.table.remove(flow);
+        true
+    }
+
+    /// Gives the place of a flow free that has ended while its fork was being made. Returns whether it is one.
+    fn leave_in_vain(&mut self, flow: Flow) -> bool {
+        let is_vain = self.table.get(flow).is_some_and(|state| state.stage == Stage::Vain);
+        if is_vain {
+            self.live -= 1;
+            self.table.remove(flow);
+        }
+        is_vain
     }
 
     /// The fork of a flow has sent a frame, at `now`, in nanoseconds. The frame is as it goes out: nobody changes it any
     /// more, and nothing is left to be done to it but checksums.
     pub fn from_fork(&mut self, flow: Flow, frame: &[u8], now: u64) -> Port<'_> {
         self.pass(now);
-        let Some(state) = self.table.get(flow).filter(|state| state.stage != Stage::Over) else {
+        let Some(state) = self.table.get(flow).filter(|state| state.is_live()) else {
             return self.refuse(Dropped::Unknown);
         };
         if state.stage == Stage::Asked {
@@ -223,6 +177,8 @@ impl Dispatcher {
                 let (target, target_port) = segment.target;
                 let is_its = (segment.from, segment.to) == (mac, hop)
                     && segment.source == (ip, port)
+                    // Which may have a route in them, or an address.
+                    && !segment.has_ip_options()
                     && self.table.find(Client::new(target, target_port)) == Some(flow)
                     // Beyond its packet, a frame is filled up to the shortest that there is.
                     && frame.len() <= segment.frame.len().max(ANSWER);
@@ -232,7 +188,7 @@ impl Dispatcher {
     }
 
     /// A flow that has ended by a timer at `now`, in nanoseconds, if there is one: its fork is to be destroyed. If the fork
-    /// is not there yet, [`Self::forked`] will say that nobody waits for it. Call it until there is none.
+    /// is not there yet, it is as after [`Uplink::Cancelled`]. Call it until there is none.
     pub fn expired(&mut self, now: u64) -> Option<Flow> {
         self.pass(now);
         if self.earliest > self.now {
@@ -248,6 +204,7 @@ impl Dispatcher {
             }
             let longest = state.begun.saturating_add(self.config.timers.longest);
             let end = match state.stage {
+                Stage::Vain => continue,
                 Stage::Over => {
                     self.table.remove(flow);
                     continue;
@@ -326,7 +283,8 @@ impl Dispatcher {
         if self.live == self.config.flows {
             return Err(Dropped::Full);
         }
-        let deadline = self.now.saturating_add(self.config.timers.half_open);
+        let Timers { half_open, longest, .. } = self.config.timers;
+        let deadline = self.now.saturating_add(half_open.min(longest));
         let state = State::new(segment, self.now, deadline);
         if self.table.is_full() {
             // There are less flows with forks than there are slots.
@@ -413,7 +371,7 @@ impl Dispatcher {
             return self.refuse(Dropped::Early);
         }
         let end = if segment.rst {
-            Some(End::Refused)
+            state.refuses(segment).then_some(End::Refused)
         } else {
             state.hear_fork(segment);
             state.end()
@@ -430,8 +388,14 @@ impl Dispatcher {
 
     /// A flow with a fork, or one that waits for it, ends.
     fn end(&mut self, flow: Flow, end: End) {
-        self.live -= 1;
         self.counts.ended.count(end);
+        if let Some(state) = self.table.get(flow).filter(|state| state.stage == Stage::Asked) {
+            // Its fork is being made. A place that was free at once would have a SYN and a RST, again and again, make forks
+            // without bound.
+            (state.stage, state.deadline) = (Stage::Vain, u64::MAX);
+            return self.table.unlist(flow);
+        }
+        self.live -= 1;
         let deadline = self.now.saturating_add(self.config.timers.remembered);
         match self.table.get(flow).filter(|_| end == End::Closed && self.config.remembered > 0) {
             Some(state) => {

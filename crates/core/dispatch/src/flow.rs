@@ -20,6 +20,8 @@ pub(crate) enum Stage {
     Opening,
     Open,
     Over,
+    /// It has ended while its fork was being made, and has its place until that is there, or will never be.
+    Vain,
 }
 
 pub(crate) struct State {
@@ -28,10 +30,9 @@ pub(crate) struct State {
     pub(crate) mac: Mac,
     pub(crate) begun: u64,
     pub(crate) deadline: u64,
-    /// The first bytes are a frame: the SYN, and later the fork's last acknowledgement, if `has_last`.
+    /// The first bytes are a frame: the SYN, and once the fork has acknowledged the client's FIN, that acknowledgement.
     kept: [u8; KEPT_BYTES],
     len: usize,
-    has_last: bool,
     /// The sequence number after what the client has sent without a gap.
     client_next: u32,
     client_fin: Fin,
@@ -59,10 +60,13 @@ enum Fin {
 }
 
 impl Fin {
-    /// It has been sent, up to `end`.
-    fn send(&mut self, end: u32) {
-        if !matches!(self, Self::Acked(_)) {
-            *self = Self::Sent(end);
+    /// It has been sent, up to `end`. It takes the place of another if it is in order: of two that are not, either may be
+    /// a guess of somebody who has seen nothing.
+    fn send(&mut self, end: u32, is_in_order: bool) {
+        match self {
+            Self::Acked(_) => {}
+            Self::Sent(_) if !is_in_order => {}
+            Self::Sent(_) | Self::None => *self = Self::Sent(end),
         }
     }
 
@@ -93,7 +97,6 @@ impl State {
             deadline,
             kept: [0; KEPT_BYTES],
             len: 0,
-            has_last: false,
             client_next: 0,
             client_fin: Fin::None,
             acked: None,
@@ -104,6 +107,11 @@ impl State {
         state
     }
 
+    /// Whether it has not ended.
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Asked | Stage::Opening | Stage::Open)
+    }
+
     /// Takes this SYN for the one that it had, if it is another.
     pub(crate) fn begin(&mut self, syn: &Segment<'_>) {
         self.mac = syn.from;
@@ -111,12 +119,12 @@ impl State {
         self.keep(syn);
     }
 
-    fn keep(&mut self, segment: &Segment<'_>) -> bool {
-        let len = segment.frame.len();
-        let Some(kept) = self.kept.get_mut(..len) else { return false };
-        kept.copy_from_slice(segment.frame);
+    fn keep(&mut self, syn: &Segment<'_>) {
+        let len = syn.frame.len();
+        // Headers, which are never longer.
+        let Some(kept) = self.kept.get_mut(..len) else { return };
+        kept.copy_from_slice(syn.frame);
         self.len = len;
-        true
     }
 
     /// What is kept: the SYN, or the last acknowledgement.
@@ -136,16 +144,17 @@ impl State {
         if fork.next.wrapping_sub(ack) >= WINDOW {
             return false;
         }
+        let (end, next) = (segment.end(), self.client_next);
+        let is_in_order = reaches(next, segment.seq) && reaches(end, next);
         if segment.fin {
-            self.client_fin.send(segment.end());
+            self.client_fin.send(end, is_in_order);
         }
         if !reaches(ack, fork.unacked) {
             return false;
         }
         fork.unacked = ack;
         self.fork_fin.acknowledge(ack);
-        let (end, next) = (segment.end(), self.client_next);
-        if reaches(next, segment.seq) && reaches(end, next) {
+        if is_in_order {
             self.client_next = end;
         }
         true
@@ -157,6 +166,10 @@ impl State {
         if let Some(ack) = segment.ack {
             if self.acked.is_none_or(|acked| reaches(ack, acked)) {
                 self.acked = Some(ack);
+            }
+            if reaches(ack, self.client_next) {
+                // It has what came through a gap that is filled by now.
+                self.client_next = ack;
             }
             self.client_fin.acknowledge(ack);
             if segment.syn && self.stage == Stage::Opening {
@@ -172,11 +185,25 @@ impl State {
             fork.next = end;
         }
         if segment.fin {
-            self.fork_fin.send(end);
+            self.fork_fin.send(end, true);
         }
-        if self.client_fin.is_acked() && !segment.syn && segment.data == 0 {
-            self.has_last |= self.keep(segment);
+        if let (Fin::Acked(fin), Some(fork)) = (self.client_fin, self.fork)
+            && segment.ack == Some(fin)
+            && let Some(len) = segment.write_acknowledgement(fork.next, &mut self.kept)
+        {
+            self.len = len;
         }
+    }
+
+    /// Whether a RST of the fork ends the flow. One without an acknowledgement answers a segment, and has the number that
+    /// this acknowledged (RFC 9293, section 3.10.7.4): where the fork has sent nothing of the kind, it is about somebody's
+    /// guess, and the fork's TCP goes on.
+    pub(crate) fn refuses(&self, rst: &Segment<'_>) -> bool {
+        let is_of_sent = |fork: Sent| {
+            let sent = fork.next.wrapping_sub(fork.unacked);
+            rst.seq.wrapping_sub(fork.unacked) <= sent
+        };
+        rst.ack.is_some() || self.fork.is_some_and(is_of_sent)
     }
 
     /// How it has ended, if each side's FIN has been acknowledged.
@@ -187,7 +214,7 @@ impl State {
     /// Of one that is over: whether a segment is the client's FIN again, which what is kept answers.
     pub(crate) fn is_last_again(&self, segment: &Segment<'_>) -> bool {
         let is_fin = segment.fin && !segment.syn && !segment.rst;
-        is_fin && self.client_fin == Fin::Acked(segment.end()) && self.has_last
+        is_fin && self.client_fin == Fin::Acked(segment.end())
     }
 
     /// Of one that is over: whether a SYN begins another, and is no duplicate of an older one.

@@ -2,6 +2,7 @@
 
 use smoltcp::wire::{
     ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, TcpPacket,
+    TcpSeqNumber,
 };
 
 use crate::counts::Dropped;
@@ -72,7 +73,7 @@ impl<'a> Segment<'a> {
         let tcp = TcpPacket::new_checked(tcp).map_err(|_| Dropped::Malformed)?;
         let frame = bytes.get(..HEAD + end).ok_or(Dropped::Malformed)?;
         // Not `cast_unsigned` of a difference: the crate's own numbers panic where one is behind another.
-        let number = |number: smoltcp::wire::TcpSeqNumber| number.0.cast_unsigned();
+        let number = |number: TcpSeqNumber| number.0.cast_unsigned();
         Ok(Self {
             from,
             to,
@@ -92,8 +93,39 @@ impl<'a> Segment<'a> {
     /// Whether the checksums of IP and TCP are right.
     pub(crate) fn is_right(&self) -> bool {
         let (ip, tcp) = &self.packets;
-        let address = |(ip, _): (Ip, u16)| IpAddress::Ipv4(ip.into());
-        ip.verify_checksum() && tcp.verify_checksum(&address(self.source), &address(self.target))
+        let (source, target) = self.addresses();
+        ip.verify_checksum() && tcp.verify_checksum(&source, &target)
+    }
+
+    fn addresses(&self) -> (IpAddress, IpAddress) {
+        (IpAddress::Ipv4(self.source.0.into()), IpAddress::Ipv4(self.target.0.into()))
+    }
+
+    /// Whether its header of IP has options.
+    pub(crate) fn has_ip_options(&self) -> bool {
+        self.packets.0.header_len() > IP_HEAD
+    }
+
+    /// Writes what it acknowledges, and nothing else of it: its headers, with the number that is next, without data and
+    /// flags, and with lengths and checksums that are right. Returns how many bytes that is, if there is room.
+    pub(crate) fn write_acknowledgement(&self, next: u32, into: &mut [u8]) -> Option<usize> {
+        let (ip, tcp) = &self.packets;
+        let (head, tcp_head) = (usize::from(ip.header_len()), usize::from(tcp.header_len()));
+        let len = HEAD + head + tcp_head;
+        let into = into.get_mut(..len)?;
+        into.copy_from_slice(self.frame.get(..len)?);
+        let packet = into.get_mut(HEAD..)?;
+        let mut ip = Ipv4Packet::new_unchecked(&mut *packet);
+        ip.set_total_len(u16::try_from(head + tcp_head).ok()?);
+        ip.fill_checksum();
+        let mut tcp = TcpPacket::new_unchecked(packet.get_mut(head..)?);
+        tcp.clear_flags();
+        tcp.set_ack(true);
+        tcp.set_urgent_at(0);
+        tcp.set_seq_number(TcpSeqNumber(next.cast_signed()));
+        let (source, target) = self.addresses();
+        tcp.fill_checksum(&source, &target);
+        Some(len)
     }
 
     /// The sequence number after it.

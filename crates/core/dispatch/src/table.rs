@@ -89,13 +89,22 @@ impl Table {
     }
 
     pub(crate) fn remove(&mut self, flow: Flow) {
+        self.unlist(flow);
         let Some(slot) = self.slots.get_mut(usize::from(flow.slot)) else { return };
-        let Some(taken) = slot.take_if(|taken| taken.number == flow.number) else { return };
+        if slot.take_if(|taken| taken.number == flow.number).is_some() {
+            self.free.push(flow.slot);
+        }
+    }
+
+    /// Keeps the flow's slot, and has its client begin another.
+    pub(crate) fn unlist(&mut self, flow: Flow) {
+        let Some(Some(taken)) = self.slots.get(usize::from(flow.slot)) else { return };
         let found = self.by_client.binary_search_by_key(&taken.client, |(client, _)| *client);
-        if let Ok(place) = found {
+        if let Ok(place) = found
+            && self.find(taken.client) == Some(flow)
+        {
             self.by_client.remove(place);
         }
-        self.free.push(flow.slot);
     }
 
     /// How many slots there are.

@@ -11,7 +11,8 @@
 //!
 //! **Stages.** A fork is *asked* for by a SYN. It is *made* from the moment on at which the thread has taken it up, until it
 //! is gone. In between it may be *over*: its flow has ended, and the thread is to end it. One that is over before it was
-//! taken up is forgotten. Each fork that was taken up is gone once: made in vain ([`Service::unmade`]), ended by the thread,
+//! taken up is forgotten, and its place is free; one that is over before its card came has its place until that comes, or
+//! the fork is gone. Each fork that was taken up is gone once: made in vain ([`Service::unmade`]), ended by the thread,
 //! or ended by itself.
 //!
 //! **Bounds.** So many are made at a time, those that are being destroyed included. Beyond that a SYN waits until one is gone,
@@ -215,7 +216,11 @@ impl<C: Clone> Service<C> {
         let Some(fork) = self.fork(flow) else { return };
         fork.clock.comes_to(Phase::Over, now);
         match fork.stage {
-            Stage::Asked => drop(self.forget(flow)),
+            Stage::Asked => {
+                // None is being made: so the dispatcher need not wait for it.
+                self.dispatcher.failed(flow);
+                self.forget(flow);
+            }
             Stage::Made => fork.stage = Stage::Over(false),
             Stage::Over(_) => {}
         }
@@ -288,6 +293,7 @@ impl<C: Clone> Service<C> {
         let flows = |service: &Self, at: usize| service.forks.get(at).map(|fork| fork.flow);
         let mut at = 0;
         while let Some(flow) = flows(self, at) {
+            // Its fork may be in the making. No other is asked for, so that its place is free too early for nobody.
             self.dispatcher.failed(flow);
             self.over(flow, now);
             // One that was only asked for is not there any more.

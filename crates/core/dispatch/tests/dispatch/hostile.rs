@@ -74,6 +74,7 @@ proptest! {
         // Flows that were asked for, and those whose forks are there.
         let mut asked: Vec<Flow> = Vec::new();
         let mut forks: Vec<Flow> = Vec::new();
+        let (mut made, mut destroyed) = (0, 0_u64);
         for step in steps {
             match step {
                 Step::Outside(frame) => {
@@ -106,12 +107,20 @@ proptest! {
                     }
                 }
                 Step::Forked => {
-                    if let Some(flow) = asked.pop()
-                        && let Some(syn) = dispatcher.forked(flow)
-                    {
-                        prop_assert!((54..=mayfly_dispatch::KEPT_BYTES).contains(&syn.len()));
-                        forks.push(flow);
+                    if let Some(flow) = asked.pop() {
+                        made += 1;
+                        match dispatcher.forked(flow) {
+                            Some(syn) => {
+                                prop_assert!((54..=mayfly_dispatch::KEPT_BYTES).contains(&syn.len()));
+                                forks.push(flow);
+                            }
+                            None => destroyed += 1,
+                        }
                     }
+                }
+                Step::Failed(number) if number == 3 && !asked.is_empty() => {
+                    // It ends a flow unless that is over.
+                    ended += u64::from(dispatcher.failed(asked.remove(0)));
                 }
                 Step::Failed(number) if !forks.is_empty() => {
                     let flow = forks.remove(usize::from(number) % forks.len());
@@ -132,11 +141,18 @@ proptest! {
             prop_assert_eq!(of_outside + counts.dropped.total(), outside);
             prop_assert_eq!(counts.sent + counts.told + counts.refused.total(), inside);
             prop_assert_eq!(counts.ended.total(), ended);
-            prop_assert_eq!(counts.asked, ended + u64::from(dispatcher.live()));
+            // Each fork that is there, or in the making, has one place, needed or not.
             prop_assert!(dispatcher.live() <= flows);
-            prop_assert!(forks.len() <= usize::from(dispatcher.live()));
+            prop_assert_eq!(forks.len() + asked.len(), usize::from(dispatcher.live()));
+            prop_assert_eq!(counts.forked + counts.in_vain, made);
+            prop_assert_eq!(counts.in_vain, destroyed);
+            prop_assert!(counts.asked >= ended);
         }
         while dispatcher.expired(u64::MAX).is_some() {}
+        prop_assert_eq!(usize::from(dispatcher.live()), asked.len());
+        for flow in asked {
+            prop_assert_eq!(dispatcher.forked(flow), None);
+        }
         prop_assert_eq!((dispatcher.live(), dispatcher.next_deadline()), (0, None));
         let counts = dispatcher.counts();
         let by_kind: u64 = End::ALL.iter().map(|end| counts.ended.of(*end)).sum();

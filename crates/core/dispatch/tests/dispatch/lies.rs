@@ -192,6 +192,11 @@ fn a_fork_sends_from_its_own_address_to_its_own_client_alone() {
     ] {
         refuses(&frame.bytes(), Dropped::Foreign);
     }
+    // Options of IP, be they a source route or nothing.
+    for options in [vec![0x83, 7, 4, 198, 51, 100, 7, 0], vec![1; 4]] {
+        let frame = Tcp { options: (options, vec![]), ..answer() };
+        refuses(&frame.bytes(), Dropped::Foreign);
+    }
     // It has no other connection, either.
     for frame in [fork(0).seq(1).syn(), answer().fin(), answer().rst()] {
         refuses(&frame.bytes(), Dropped::Early);

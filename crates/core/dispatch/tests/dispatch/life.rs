@@ -1,39 +1,8 @@
 //! The life of a flow, step by step.
 
+use crate::steps::{delivers, dispatcher, open, opening, sends, syn};
 use crate::wire::{TIMERS, Tcp, client, config, fork};
-use mayfly_dispatch::{Dispatcher, Dropped, End, Flow, NoDispatcher, Port, Uplink};
-
-fn dispatcher() -> Dispatcher {
-    Dispatcher::try_new(config(4, 4)).unwrap()
-}
-
-fn syn(number: u8) -> Tcp {
-    client(number).seq(100).syn()
-}
-
-/// Client 0 has sent a SYN at 0, and its fork is there.
-fn opening(dispatcher: &mut Dispatcher) -> Flow {
-    let Uplink::Fork(flow) = dispatcher.from_outside(&syn(0).bytes(), 0) else { panic!() };
-    assert_eq!(dispatcher.forked(flow), Some(&syn(0).bytes()[..]));
-    flow
-}
-
-/// The handshake is done: 101 is the client's next number, and 901 the fork's.
-fn open(dispatcher: &mut Dispatcher) -> Flow {
-    let flow = opening(dispatcher);
-    sends(dispatcher, flow, &fork(0).seq(900).syn().ack(101));
-    delivers(dispatcher, flow, &client(0).seq(101).ack(901));
-    flow
-}
-
-fn sends(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
-    assert_eq!(dispatcher.from_fork(flow, &segment.bytes(), 0), Port::Send, "{segment:?}");
-}
-
-fn delivers(dispatcher: &mut Dispatcher, flow: Flow, segment: &Tcp) {
-    let action = dispatcher.from_outside(&segment.bytes(), 0);
-    assert_eq!(action, Uplink::Deliver(flow), "{segment:?}");
-}
+use mayfly_dispatch::{Dispatcher, Dropped, End, NoDispatcher, Port, Timers, Uplink};
 
 /// The fork has closed first, and is over: its last acknowledgement is returned.
 fn closed(dispatcher: &mut Dispatcher) -> Vec<u8> {
@@ -221,6 +190,7 @@ fn a_flow_that_stays_half_open_ends_and_repeated_syns_do_not_prolong_it() {
     assert_eq!(over, [Some(waiting), Some(flow)]);
     assert_eq!(dispatcher.expired(100), None);
     assert_eq!(dispatcher.counts().ended.of(End::HalfOpen), 2);
+    assert_eq!(dispatcher.live(), 1, "the other's fork is being made");
     assert_eq!(dispatcher.forked(waiting), None);
     assert_eq!((dispatcher.live(), dispatcher.next_deadline()), (0, None));
 }
@@ -239,6 +209,30 @@ fn a_flow_that_its_client_has_abandoned_ends_whatever_its_fork_sends() {
     assert_eq!(dispatcher.expired(999), None);
     assert_eq!(dispatcher.expired(1_000), Some(flow));
     assert_eq!(dispatcher.counts().ended.of(End::Abandoned), 1);
+}
+
+#[test]
+fn no_flow_lasts_longer_than_a_flow_may_be_it_half_open() {
+    let timers = Timers { longest: 50, ..TIMERS };
+    let config = mayfly_dispatch::Config { timers, ..config(2, 0) };
+    let mut dispatcher = Dispatcher::try_new(config).unwrap();
+    let Uplink::Fork(waiting) = dispatcher.from_outside(&syn(1).bytes(), 0) else { panic!() };
+    let flow = opening(&mut dispatcher);
+    assert_eq!(dispatcher.expired(49), None);
+    let mut over = [dispatcher.expired(50), dispatcher.expired(50)];
+    over.sort();
+    assert_eq!(over, [Some(waiting), Some(flow)]);
+}
+
+#[test]
+fn a_flow_that_opens_may_end_sooner_than_if_it_had_stayed_half_open() {
+    let timers = Timers { abandoned: 10, ..TIMERS };
+    let config = mayfly_dispatch::Config { timers, ..config(1, 0) };
+    let mut dispatcher = Dispatcher::try_new(config).unwrap();
+    let flow = open(&mut dispatcher);
+    assert_eq!(dispatcher.next_deadline(), Some(10));
+    assert_eq!(dispatcher.expired(9), None);
+    assert_eq!(dispatcher.expired(10), Some(flow));
 }
 
 #[test]
@@ -334,6 +328,8 @@ fn a_dispatcher_is_refused_that_could_have_no_flow_or_has_no_address() {
         let config = mayfly_dispatch::Config { ip: wrong, ..right };
         assert_eq!(refused(config), Some(NoDispatcher::Address));
     }
+    let without_port = mayfly_dispatch::Config { port: 0, ..right };
+    assert_eq!(refused(without_port), Some(NoDispatcher::Port));
     for (flows, remembered) in [(0, 4), (1_024, 1), (1, u16::MAX), (u16::MAX, 1)] {
         assert_eq!(refused(config(flows, remembered)), Some(NoDispatcher::Flows));
     }

@@ -2,8 +2,12 @@
 //! loses frames.
 
 mod hostile;
+mod last;
 mod lies;
 mod life;
+mod making;
 mod model;
+mod numbers;
 mod real;
+mod steps;
 mod wire;

@@ -90,6 +90,11 @@ struct Follows {
 }
 
 impl Known {
+    fn new(client: u8, flow: Flow, syn: Said, begun: u64) -> Self {
+        let (forked, over, heard, log, last) = (false, None, None, Vec::new(), None);
+        Self { client, flow, syn, begun, forked, over, heard, log, last }
+    }
+
     fn follows(&self) -> Follows {
         let mut so_far = Follows { next: self.syn.end(), ..Follows::default() };
         for (is_client, said) in &self.log {
@@ -123,7 +128,8 @@ impl Follows {
         if ack > sent {
             return;
         }
-        if said.fin {
+        let is_in_order = said.seq <= self.next && said.end() >= self.next;
+        if said.fin && (is_in_order || self.client_fin.end.is_none()) {
             self.client_fin.say(said.end());
         }
         if ack < acked {
@@ -131,14 +137,15 @@ impl Follows {
         }
         (self.hears, self.is_open, self.sent) = (true, true, Some((ack, sent)));
         self.fork_fin.acknowledge(ack);
-        if said.seq <= self.next {
-            self.next = self.next.max(said.end());
+        if is_in_order {
+            self.next = said.end();
         }
     }
 
     fn fork_says(&mut self, said: Said) {
         if let Some(ack) = said.ack {
             self.acked = self.acked.max(Some(ack));
+            self.next = self.next.max(ack);
             self.client_fin.acknowledge(ack);
             if said.syn && !self.is_open {
                 self.next = ack;
@@ -236,12 +243,14 @@ enum Expected {
 
 struct Model {
     known: Vec<Known>,
+    /// Those that have ended while their fork was being made.
+    vain: Vec<(u8, Flow)>,
     now: u64,
 }
 
 impl Model {
     fn live(&self) -> usize {
-        self.known.iter().filter(|known| known.over.is_none()).count()
+        self.known.iter().filter(|known| known.over.is_none()).count() + self.vain.len()
     }
 
     fn outside(&mut self, client: u8, said: Said) -> Expected {
@@ -255,12 +264,11 @@ impl Model {
         let follows = known.follows();
         if known.over.is_some() {
             let fin = follows.client_fin.end.unwrap();
-            return match &known.last {
-                _ if begins && said.seq >= fin => begin,
-                Some(last) if said.fin && !said.syn && !said.rst && said.end() == fin => {
-                    Expected::Answer(last.clone())
-                }
-                _ => Expected::Dropped,
+            let is_again = said.fin && !said.syn && !said.rst && said.end() == fin;
+            return match () {
+                () if begins && said.seq >= fin => begin,
+                () if is_again => Expected::Answer(known.last.clone().unwrap()),
+                () => Expected::Dropped,
             };
         }
         let resets = said.rst && (said.seq == follows.next || follows.acked == Some(said.seq));
@@ -286,24 +294,45 @@ impl Model {
     }
 
     /// Whether a fork's segment goes out, and whether it is the last.
-    fn inside(known: &mut Known, said: Said, bytes: &[u8]) -> Option<bool> {
+    fn inside(known: &mut Known, said: Said, isns: (u32, u32)) -> Option<bool> {
         if said.syn && (said.ack.is_none() || said.fin || said.rst) {
             return None;
         }
         if said.rst {
-            return Some(true);
+            let sent = known.follows().sent;
+            let is_of_sent = sent.is_some_and(|(acked, sent)| (acked..=sent).contains(&said.seq));
+            return Some(said.ack.is_some() || is_of_sent);
         }
         known.log.push((false, said));
         let follows = known.follows();
-        if follows.client_fin.is_acked && !said.syn && said.data == 0 {
-            known.last = Some(bytes.to_vec());
+        if follows.client_fin.is_acked && said.ack == follows.client_fin.end {
+            let (_, seq) = follows.sent.unwrap();
+            let last = Said { seq, ack: said.ack, syn: false, fin: false, rst: false, data: 0 };
+            known.last = Some(last.on_wire(fork(known.client), (isns.1, isns.0)));
         }
         Some(follows.client_fin.is_acked && follows.fork_fin.is_acked)
+    }
+
+    /// A fork is there, or will never be, that a client does not need any more.
+    fn leave_in_vain(&mut self, client: u8) -> Option<Flow> {
+        let place = self.vain.iter().position(|(of, _)| *of == client)?;
+        Some(self.vain.swap_remove(place).1)
+    }
+
+    /// What is due ends.
+    fn pass(&mut self) {
+        let now = self.now;
+        let due = self.known.extract_if(.., |known| known.deadline() <= now);
+        let vain = due.filter(|known| !known.forked && known.over.is_none());
+        self.vain.extend(vain.map(|known| (known.client, known.flow)));
     }
 
     fn close(&mut self, flow: Flow, is_remembered: bool) {
         let known = self.known.iter_mut().find(|known| known.flow == flow).unwrap();
         known.over = Some(self.now);
+        if !known.forked {
+            self.vain.push((known.client, flow));
+        }
         if !is_remembered {
             self.known.retain(|known| known.flow != flow);
         }
@@ -313,7 +342,7 @@ impl Model {
 fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
     // All that are over have room.
     let mut dispatcher = Dispatcher::try_new(config(FLOWS, u16::from(CLIENTS))).unwrap();
-    let mut model = Model { known: Vec::new(), now: 0 };
+    let mut model = Model { known: Vec::new(), vain: Vec::new(), now: 0 };
     for step in steps {
         match step {
             Step::Client(who, said) => {
@@ -326,17 +355,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                     Uplink::Fork(flow) => {
                         prop_assert!(own != Some(flow));
                         model.known.retain(|known| known.client != who);
-                        model.known.push(Known {
-                            client: who,
-                            flow,
-                            syn: said,
-                            begun: model.now,
-                            forked: false,
-                            over: None,
-                            heard: None,
-                            log: Vec::new(),
-                            last: None,
-                        });
+                        model.known.push(Known::new(who, flow, said, model.now));
                         Expected::Fork
                     }
                     Uplink::Kept => Expected::Kept,
@@ -364,7 +383,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 let Some(known) = forks.find(|known| known.client == who) else { continue };
                 let bytes = said.on_wire(fork(who), (isns.1, isns.0));
                 let (flow, is_there) = (known.flow, known.forked && known.over.is_none());
-                let expected = if is_there { Model::inside(known, said, &bytes) } else { None };
+                let expected = if is_there { Model::inside(known, said, isns) } else { None };
                 let got = match dispatcher.from_fork(flow, &bytes, model.now) {
                     Port::Send => Some(false),
                     Port::SendLast => {
@@ -376,6 +395,12 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 prop_assert_eq!(got, expected);
             }
             Step::Forked(who) => {
+                if let Some(flow) = model.leave_in_vain(who) {
+                    let before = dispatcher.counts().in_vain;
+                    prop_assert_eq!(dispatcher.forked(flow), None);
+                    prop_assert_eq!(dispatcher.counts().in_vain, before + 1);
+                    continue;
+                }
                 let mut waiting = model.known.iter_mut();
                 let Some(known) = waiting.find(|known| known.client == who) else { continue };
                 let syn = known.syn.on_wire(client(who), isns);
@@ -384,13 +409,17 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 known.forked = true;
             }
             Step::Failed(who) => {
+                if let Some(flow) = model.leave_in_vain(who) {
+                    prop_assert!(!dispatcher.failed(flow));
+                    continue;
+                }
                 let Some(known) = model.known.iter().find(|known| known.client == who) else {
                     continue;
                 };
                 prop_assert_eq!(dispatcher.failed(known.flow), known.over.is_none());
                 if known.over.is_none() {
                     let flow = known.flow;
-                    model.close(flow, false);
+                    model.known.retain(|known| known.flow != flow);
                 }
             }
             Step::Time(later) => {
@@ -403,7 +432,7 @@ fn run(steps: Vec<Step>, isns: (u32, u32)) -> Result<(), TestCaseError> {
                 got.sort();
                 expected.sort();
                 prop_assert_eq!(got, expected);
-                model.known.retain(|known| known.deadline() > now);
+                model.pass();
             }
         }
         prop_assert_eq!(usize::from(dispatcher.live()), model.live());

@@ -112,6 +112,31 @@ fn a_fork_that_nobody_waits_for_any_more_is_given_nothing_and_ended() {
 }
 
 #[test]
+fn syns_that_are_taken_back_have_no_more_forks_made_than_there_are_places() {
+    let mut service = service(2, 1);
+    let mut made = Vec::new();
+    for seq in 0..50 {
+        service.from_outside(&client(1, seq, 0, SYN), 0);
+        if let Next::Make(flow) = service.next(0) {
+            made.push(flow);
+        }
+        service.from_outside(&client(1, seq + 1, 0, RST), 0);
+        while let Next::End(_) = service.next(0) {}
+    }
+    // The third place is free each time: its fork was never begun.
+    assert_eq!((made.len(), service.alive(), service.forks().asked), (2, 2, 0));
+    assert_eq!(service.counts().ended.of(End::Cancelled), 50);
+    assert_eq!(service.seat(made[0], 1, 1), None);
+    for flow in &made {
+        service.gone(*flow, 2);
+    }
+    assert_eq!((service.forks().made, service.forks().gone), (2, 2));
+    for number in 0..3 {
+        assert_eq!(service.from_outside(&client(number, 0, 0, SYN), 3), Outside::Look);
+    }
+}
+
+#[test]
 fn a_fork_that_is_not_made_or_ends_by_itself_leaves_its_connection_to_be_begun_again() {
     let mut service = service(1, 0);
     service.from_outside(&client(1, 0, 0, SYN), 0);
