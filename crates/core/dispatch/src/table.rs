@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::Ip;
 use crate::flow::State;
 
-/// A flow, by a number that no other flow has.
+/// A flow, by a number that no other flow of its dispatcher has. That of another dispatcher may be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     number: u64,
