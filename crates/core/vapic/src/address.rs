@@ -43,7 +43,13 @@ pub(crate) struct Address {
     pub(crate) logical: u8,
     /// The upper four bits of `DFR`, in xAPIC mode: 15 is the flat model, 0 the cluster model, and others are none.
     pub(crate) model: u8,
+    /// Which of its lives this is, modulo [`LIVES`]. INIT, start-up, and being turned off or on, begin another, in which it
+    /// has forgotten what arrived before.
+    pub(crate) life: u16,
 }
+
+/// How many lives of a local APIC a sender can tell from each other.
+const LIVES: u16 = 1 << 13;
 
 /// `LDR` in x2APIC mode (Intel SDM volume 3, 11.12.10.2): the vCPU's bit in its cluster of 16.
 pub(crate) const fn cluster_bit(id: u32) -> u32 {
@@ -52,7 +58,17 @@ pub(crate) const fn cluster_bit(id: u32) -> u32 {
 
 impl Address {
     pub(crate) const RESET: Self =
-        Self { mode: Mode::Xapic, enabled: false, logical: 0, model: 0xf };
+        Self { mode: Mode::Xapic, enabled: false, logical: 0, model: 0xf, life: 0 };
+
+    /// In the life after this one.
+    pub(crate) const fn next_life(self) -> Self {
+        Self { life: (self.life + 1) % LIVES, ..self }
+    }
+
+    /// Whether it takes interrupts with vectors.
+    pub(crate) const fn is_enabled(self) -> bool {
+        self.enabled && !matches!(self.mode, Mode::Disabled)
+    }
 
     pub(crate) const fn to_word(self) -> u32 {
         let mode = match self.mode {
@@ -60,7 +76,11 @@ impl Address {
             Mode::Xapic => 1,
             Mode::X2apic => 2,
         };
-        self.logical as u32 | (self.model as u32) << 8 | mode << 16 | (self.enabled as u32) << 18
+        self.logical as u32
+            | (self.model as u32) << 8
+            | mode << 16
+            | (self.enabled as u32) << 18
+            | (self.life as u32) << 19
     }
 
     pub(crate) const fn from_word(word: u32) -> Self {
@@ -74,14 +94,16 @@ impl Address {
             enabled: word >> 18 & 1 != 0,
             logical: word as u8,
             model: (word >> 8 & 0xf) as u8,
+            life: (word >> 19) as u16,
         }
     }
 
     /// Whether a message to `destination` is for the local APIC of vCPU `id`, which is addressed so (Intel SDM volume 3,
-    /// 11.6.2; AMD APM volume 2, 16.6.1 and 16.14).
+    /// 11.6.2; AMD APM volume 2, 16.6.1 and 16.14). A logical destination of more than 8 bits is one of x2APIC mode: it
+    /// names nobody in xAPIC mode.
     pub(crate) const fn is_named(self, id: u32, destination: Destination) -> bool {
         match (self.mode, destination) {
-            (Mode::Disabled, _) => false,
+            (Mode::Disabled, _) | (Mode::Xapic, Destination::Logical(0x100..)) => false,
             (_, Destination::All) => true,
             (_, Destination::Physical(named)) => named == id,
             (Mode::X2apic, Destination::Logical(named)) => {
@@ -110,8 +132,10 @@ mod tests {
             for enabled in [false, true] {
                 for logical in 0..=u8::MAX {
                     for model in 0..16 {
-                        let address = Address { mode, enabled, logical, model };
-                        assert_eq!(Address::from_word(address.to_word()), address);
+                        for life in [0, 1, LIVES / 2, LIVES - 1] {
+                            let address = Address { mode, enabled, logical, model, life };
+                            assert_eq!(Address::from_word(address.to_word()), address);
+                        }
                     }
                 }
             }
@@ -135,6 +159,11 @@ mod tests {
                 let clustered = own / 16 == named / 16 && shares(0x0f);
                 assert_eq!(is_named(0), clustered, "cluster: {named:#x}, {own:#x}");
                 assert!((1..0xf).all(|model| !is_named(model)), "no model");
+                let wide = Destination::wide(1 << 16 | u32::from(named), true);
+                for model in [0, 0xf] {
+                    let address = Address { logical: own, model, ..Address::RESET };
+                    assert!(!address.is_named(3, wide), "a cluster of x2APIC mode: {own:#x}");
+                }
             }
         }
         let x2apic = Address { mode: Mode::X2apic, ..Address::RESET };

@@ -3,10 +3,17 @@
 //!
 //! A pin is one word, and all its transitions are compare-exchanges, so devices, vCPUs that write its entry, and vCPUs at
 //! which its interrupt ends meet in one order: a line that falls before the end of its interrupt is not sent again, and
-//! one that is high is. A message is sent after the step that makes it due, by the thread that made the step. `Remote IRR`
-//! is set by that step, so that no other thread sends it too. A message that nobody accepts is taken back by another step
-//! on the same word, which finds whether the entry was changed meanwhile, and by whom nothing was sent then, since the
-//! interrupt looked as if it were in service.
+//! one that is high is. A message is sent after the step that makes it due, by the thread that made the step, and once. So
+//! each call does bounded work, whatever others do meanwhile.
+//!
+//! The step that makes a level-triggered message due sets `Remote IRR`, says that the message is *under way*, and gives it a
+//! number. When it has arrived, or was refused, the sender says so by another step, which counts only if the number is the
+//! same still: a message that was refused is in service nowhere. Who changes the entry while its message is under way, or
+//! changes whom it names, sends it anew, with another number, since the first may go where nobody takes it. That is a change
+//! of the entry itself, and one of how a local APIC is addressed (`Vapic::resend_pins`, a read-modify-write on each pin,
+//! behind the store of the address). If such a step comes before the sender's, the sender sees the address as it is then. If
+//! it comes after it, it finds the message under way. The first may arrive too, and an interrupt of which the guest has
+//! changed the way is then there twice.
 
 mod entry;
 
@@ -72,7 +79,7 @@ impl<K: Kick> Vapic<K> {
         if pin >= PINS {
             return Err(NoSuchPin(pin));
         }
-        self.change(pin, |entry| entry.with_line(high));
+        self.change(pin, None, |entry| entry.with_line(high));
         Ok(())
     }
 
@@ -95,7 +102,7 @@ impl<K: Kick> Vapic<K> {
                 self.ioapic.select.store(value as u32 & 0xff, Ordering::Relaxed);
             }
             (WINDOW, 4) => self.write_window(value as u32),
-            (END, 1 | 2 | 4) => self.end_pins(value as u8),
+            (END, 1 | 2 | 4) => self.end_pins(|vector| vector == value as u8, None),
             _ => {}
         }
     }
@@ -117,16 +124,27 @@ impl<K: Kick> Vapic<K> {
             0 => self.ioapic.id.store(value & 0x0f00_0000, Ordering::Relaxed),
             register => {
                 if let Some((pin, upper)) = Ioapic::half(register) {
-                    self.change(pin, |entry| entry.with_half(upper, value));
+                    self.change(pin, None, |entry| entry.with_half(upper, value));
                 }
             }
         }
     }
 
-    /// A level-triggered interrupt of this vector has ended at a local APIC.
-    pub(crate) fn end_pins(&self, vector: u8) {
+    /// Level-triggered interrupts of these vectors have ended at a local APIC: that of the vCPU `by`, if it is known.
+    pub(crate) fn end_pins(&self, ended: impl Fn(u8) -> bool, by: Option<usize>) {
         for pin in 0..PINS {
-            self.change(pin, |entry| entry.ended(vector));
+            self.change(pin, by, |entry| {
+                if ended(entry.vector()) { entry.ended() } else { (entry, false) }
+            });
+        }
+    }
+
+    /// The vCPU `by` has changed how it is addressed: what nobody has taken is sent again.
+    pub(crate) fn resend_pins(&self, by: usize) {
+        for pin in 0..PINS {
+            // Also if nothing is to be changed: a sender that comes behind this sees the address as it is now.
+            self.ioapic.entries[pin].fetch_or(0, Ordering::AcqRel);
+            self.change(pin, Some(by), Entry::sent_anew);
         }
     }
 
@@ -145,18 +163,15 @@ impl<K: Kick> Vapic<K> {
         }
     }
 
-    /// Applies `step` to a pin, and sends what is due by it.
-    fn change(&self, pin: usize, step: impl Fn(Entry) -> Stepped) {
-        let (mut entry, mut due) = self.step(pin, step);
-        while due {
-            let accepted =
-                entry.message().is_some_and(|message| self.deliver(message, None, false));
-            if accepted || !entry.is_level() {
-                return;
-            }
-            // Once more only if another thread has changed the entry meanwhile.
-            let sent = entry;
-            (entry, due) = self.step(pin, |entry| entry.refused(sent));
+    /// Applies `step` to a pin, and sends what is due by it. The vCPU `by`, if it is known, looks by itself then.
+    fn change(&self, pin: usize, by: Option<usize>, step: impl Fn(Entry) -> Stepped) {
+        let (sent, due) = self.step(pin, step);
+        if !due {
+            return;
+        }
+        let accepted = sent.message().is_some_and(|message| self.deliver(message, by, false));
+        if sent.is_level() {
+            self.step(pin, |entry| (entry.answered(sent, accepted), false));
         }
     }
 }

@@ -48,7 +48,8 @@
 //!   [`TSC_DEADLINE`] and [`REGISTERS`]: [`Vapic::read_msr`], [`Vapic::write_msr`]. After any of these, look again: what a
 //!   vCPU does to its own APIC gives no notice.
 //! - *`CR8`*: [`Vapic::set_cr8`] after each exit, [`LocalApic::cr8`] before each entry.
-//! - *The timer*: look again at [`LocalApic::deadline`].
+//! - *The timer*: look again at [`LocalApic::deadline`], and no sooner than a shortest period after the last time: a guest
+//!   can have a deadline at each tick.
 //! - *HLT*, and a vCPU that [waits for its start-up](LocalApic::waits_for_startup): store "this vCPU sleeps" where
 //!   [`Kick::kick`] sees it, call [`Vapic::look`], then sleep if there was nothing.
 //! - *The IOAPIC's page*: [`Vapic::read_ioapic`], [`Vapic::write_ioapic`]. *Devices*: [`Vapic::set_line`].
@@ -59,14 +60,21 @@
 //! is words, whose transitions are atomic: `mailbox.rs` has the protocol by which no interrupt is missed, `event.rs` says
 //! what INIT and start-up do to each other, and `ioapic.rs` how a device, a guest and the end of an interrupt meet.
 //!
-//! An access does bounded work: it looks at each vCPU twice at most for each message that it sends, and it sends one, or one
-//! for each of the 24 pins if it ends an interrupt that all of them share. A guest that has its timer expire at each tick
-//! has one interrupt for all that nobody looked at.
+//! An access does bounded work: it looks at each vCPU three times at most for each message that it sends, and it sends one,
+//! or one for each of the 24 pins if it ends an interrupt that all of them share, or changes whom their interrupts go to.
+//! What other threads do meanwhile makes it no longer.
+//!
+//! A guest that has its timer expire at each tick has one interrupt for all that nobody looked at. But the timer has no
+//! shortest period: [`LocalApic::deadline`] may be one tick ahead each time. So the embedder waits for some shortest time at
+//! least (KVM has `min_timer_period_us`), as a late look costs the guest nothing but the interrupts between.
 //!
 //! # How faithful it is
 //!
 //! - An access to the page that is not of 4 bytes at a multiple of 16 is ignored, or reads the bytes of one register. In
 //!   x2APIC mode reserved bits are general-protection faults, in xAPIC mode they are ignored.
+//! - A level-triggered interrupt that nobody takes waits at its pin. It is sent again when the guest writes the pin's entry,
+//!   when the device asserts its line again, and when a local APIC takes interrupts that it did not take. One that an INIT,
+//!   or an APIC that is turned off, has dropped is sent again so too. (On hardware its `Remote IRR` stays set.)
 //! - The APIC ID is the vCPU's number, and cannot be written. (The manuals call writing it model-specific.)
 //! - Interrupts of the lowest priority go to the vCPU whose processor priority is the lowest; of several, the vector says to
 //!   which. There are no focus processors.

@@ -63,9 +63,9 @@ impl LocalApic {
 
     /// As after INIT, or after it was off: all but `IA32_APIC_BASE` (Intel SDM volume 3, 11.4.7.3 and 11.12.5).
     pub(crate) fn init(&mut self) {
-        let (mode, page, waits) = (self.address.mode, self.page, self.waits);
-        *self = Self { page, waits, ..Self::new(self.vcpu) };
-        self.address.mode = mode;
+        let Address { mode, life, .. } = self.address;
+        let address = Address { mode, life, ..Address::RESET };
+        *self = Self { address, page: self.page, waits: self.waits, ..Self::new(self.vcpu) };
     }
 
     /// The vCPU whose it is. Its APIC ID is this number.

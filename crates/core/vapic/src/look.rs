@@ -1,13 +1,13 @@
 //! What a vCPU does with its local APIC before it goes into its guest.
 
-use crate::address::Mode;
+use crate::address::{Address, Mode};
 use crate::event::Event;
 use crate::local::{LocalApic, error};
 use crate::lvt;
 use crate::message::FIRST_VECTOR;
 use crate::timer::Time;
 use crate::vapic::{Kick, Vapic};
-use crate::vectors::highest;
+use crate::vectors::{contains, highest};
 
 /// Which interrupt waits for a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +42,14 @@ impl<K: Kick> Vapic<K> {
         }
         match event {
             Some(Event::Init) => {
-                apic.init();
+                self.forget(apic);
                 apic.waits = apic.vcpu != 0;
-                mailbox.clear();
-                self.publish(apic);
             }
-            Some(Event::Startup(_)) => apic.waits = false,
+            Some(Event::Startup(_)) => {
+                // What was under way when it was initialised, and has come since.
+                self.begin_life(apic, [0; 8]);
+                apic.waits = false;
+            }
             Some(Event::Nmi) | None => {}
         }
         Look { event, next: self.next(apic) }
@@ -116,10 +118,35 @@ impl<K: Kick> Vapic<K> {
         }
     }
 
-    /// Senders see how the local APIC is addressed.
+    /// Senders see how the local APIC is addressed. If it takes interrupts now that it did not take, those of pins that
+    /// nobody has taken are sent again.
     pub(crate) fn publish(&self, apic: &LocalApic) {
-        self.own(apic).set_address(apic.address);
+        let mailbox = self.own(apic);
+        let was = mailbox.address();
+        mailbox.set_address(apic.address);
         self.publish_priority(apic);
+        if was != (Address { life: was.life, ..apic.address }) && apic.address.is_enabled() {
+            self.resend_pins(apic.vcpu);
+        }
+    }
+
+    /// The local APIC is initialised, and has forgotten its interrupts.
+    pub(crate) fn forget(&self, apic: &mut LocalApic) {
+        let in_service = apic.isr;
+        apic.init();
+        self.begin_life(apic, in_service);
+    }
+
+    /// Another life begins, without the interrupts that have arrived, and without those `in_service`. Where one of them is
+    /// level-triggered, its end never comes, so its pin is told of it now.
+    fn begin_life(&self, apic: &mut LocalApic, in_service: [u32; 8]) {
+        apic.address = apic.address.next_life();
+        // First: who still sends to the last life, too late to have it forgotten here, finds that.
+        self.publish(apic);
+        let levels = self.own(apic).clear(in_service);
+        if levels != [0; 8] {
+            self.end_pins(|vector| contains(&levels, vector), Some(apic.vcpu));
+        }
     }
 
     pub(crate) fn publish_priority(&self, apic: &LocalApic) {

@@ -25,6 +25,16 @@
 //! `address` and `priority` are written by the vCPU alone, and read by senders at any time. A sender may find what they
 //! were a moment ago: as on a bus, a message that is under way arrives where it was sent. So their loads and stores are
 //! relaxed.
+//!
+//! INIT, start-up, and being turned off or on, begin another *life*, whose number is in `address`. The vCPU says so first,
+//! and then clears `IRR`. A sender that has set its bit reads `address` again. If it reads the life to which it sent, its
+//! bit was set before it was cleared (both are read-modify-writes of one word, and of two such the later acquires what came
+//! before the earlier): the vCPU has found the bit, and tells the IOAPIC that a level-triggered interrupt has ended. If it
+//! reads another, nobody has accepted its interrupt. Its bit may be left in `IRR` then, as of a message that came late: the
+//! start-up clears it, or the guest takes an interrupt too many.
+//!
+//! Such a late bit may come while the vCPU clears `TMR`, which it does before it clears `IRR`, and looks at again behind
+//! that: if it finds the bit of `IRR` it finds that of `TMR`, before or after.
 
 use mayfly_platform::sync::{AtomicU32, Ordering};
 
@@ -56,6 +66,12 @@ impl Mailbox {
         }
     }
 
+    /// An interrupt arrives, sent to the local APIC in this life; whether it still was in this life.
+    pub(crate) fn put_in(&self, life: u16, vector: u8, level: bool) -> bool {
+        self.put(vector, level);
+        self.address().life == life
+    }
+
     /// An interrupt arrives.
     pub(crate) fn put(&self, vector: u8, level: bool) {
         let (word, bit) = place(vector);
@@ -68,7 +84,8 @@ impl Mailbox {
                 tmr.fetch_and(!bit, Ordering::Relaxed);
             }
         }
-        self.irr[word].fetch_or(bit, Ordering::Release);
+        // Acquire: if the bit is set after IRR was cleared, the life that was over before that is seen to be.
+        self.irr[word].fetch_or(bit, Ordering::AcqRel);
     }
 
     /// The guest takes an interrupt.
@@ -91,12 +108,13 @@ impl Mailbox {
         self.tmr[word].load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Forgets the interrupts that have arrived.
-    pub(crate) fn clear(&self) {
-        for word in self.irr.iter().chain(&self.tmr) {
-            // Also what is set meanwhile stays a whole message: a read-modify-write, as all others are.
-            word.swap(0, Ordering::AcqRel);
-        }
+    /// Forgets the interrupts that have arrived; which of them, and of those `in_service`, are level-triggered.
+    pub(crate) fn clear(&self, in_service: [u32; 8]) -> [u32; 8] {
+        core::array::from_fn(|word| {
+            let levels = self.tmr[word].swap(0, Ordering::AcqRel);
+            let arrived = self.irr[word].swap(0, Ordering::AcqRel);
+            (arrived | in_service[word]) & (levels | self.tmr[word].load(Ordering::Relaxed))
+        })
     }
 
     fn change(&self, step: impl Fn(Events) -> Events) -> Events {
@@ -160,7 +178,7 @@ impl Mailbox {
 
     /// As at power-on. No other thread uses it meanwhile.
     pub(crate) fn reset(&self) {
-        self.clear();
+        self.clear([0; 8]);
         self.take_notice();
         self.events.store(Events::NONE.0, Ordering::Relaxed);
         self.set_address(Address::RESET);

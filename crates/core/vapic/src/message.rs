@@ -2,6 +2,7 @@
 
 use crate::address::Destination;
 use crate::event::Event;
+use crate::mailbox::Mailbox;
 use crate::vapic::{Kick, Vapic};
 
 /// For how many vCPUs a message is looked at, or sent, before [`Kick::pause`] is called.
@@ -46,6 +47,13 @@ pub(crate) struct Message {
     pub(crate) destination: Destination,
 }
 
+impl Message {
+    /// Whether its vector is one that an interrupt may have.
+    const fn is_legal(self) -> bool {
+        self.vector >= FIRST_VECTOR
+    }
+}
+
 /// The first vector of an interrupt.
 pub(crate) const FIRST_VECTOR: u8 = 16;
 
@@ -54,10 +62,17 @@ impl<K: Kick> Vapic<K> {
     /// before it goes on, and is not kicked; `except` is whether it is left out.
     pub(crate) fn deliver(&self, message: Message, sender: Option<usize>, except: bool) -> bool {
         let left_out = sender.filter(|_| except);
-        let named = |vcpu: usize| left_out != Some(vcpu) && self.takes(vcpu, message);
+        let named = |vcpu: usize| left_out != Some(vcpu) && self.taker(vcpu, message).is_some();
         if message.delivery == Delivery::LowestPriority {
-            let lowest = self.lowest_priority(message, named);
-            return lowest.is_some_and(|vcpu| self.arrive(vcpu, message, sender));
+            let Some(lowest) = self.lowest_priority(message, named) else { return false };
+            // If that one takes it no longer, any other will do.
+            let mut accepted = self.arrive(lowest, message, sender);
+            if !accepted && message.is_legal() {
+                self.each(|vcpu| {
+                    accepted = accepted || named(vcpu) && self.arrive(vcpu, message, sender);
+                });
+            }
+            return accepted;
         }
         if let Destination::Physical(id) = message.destination {
             let vcpu = id as usize;
@@ -82,14 +97,14 @@ impl<K: Kick> Vapic<K> {
         }
     }
 
-    /// Whether a message is for a vCPU, which takes it. One that is disabled by its `SVR` takes events alone (Intel SDM
-    /// volume 3, 11.4.7.2; AMD APM volume 2, 16.3.1).
-    fn takes(&self, vcpu: usize, message: Message) -> bool {
-        self.mailboxes.get(vcpu).is_some_and(|mailbox| {
-            let address = mailbox.address();
-            (address.enabled || !message.delivery.is_interrupt())
-                && address.is_named(vcpu as u32, message.destination)
-        })
+    /// The mailbox of a vCPU that a message is for, and that takes it, and in which life. One that is disabled by its
+    /// `SVR` takes events alone (Intel SDM volume 3, 11.4.7.2; AMD APM volume 2, 16.3.1).
+    fn taker(&self, vcpu: usize, message: Message) -> Option<(&Mailbox, u16)> {
+        let mailbox = &**self.mailboxes.get(vcpu)?;
+        let address = mailbox.address();
+        let takes = (address.enabled || !message.delivery.is_interrupt())
+            && address.is_named(vcpu as u32, message.destination);
+        takes.then_some((mailbox, address.life))
     }
 
     /// The one of the lowest priority. Of several with the same, the vector says which, so that interrupts of several
@@ -122,13 +137,13 @@ impl<K: Kick> Vapic<K> {
         found.or(any)
     }
 
-    /// A message arrives at a vCPU; whether it is an interrupt that is accepted.
+    /// A message arrives at a vCPU, if that still takes it; whether it is an interrupt that is accepted.
     fn arrive(&self, vcpu: usize, message: Message, sender: Option<usize>) -> bool {
-        let Some(mailbox) = self.mailboxes.get(vcpu) else { return false };
-        let legal = message.vector >= FIRST_VECTOR;
+        let Some((mailbox, life)) = self.taker(vcpu, message) else { return false };
+        let mut accepted = false;
         match message.delivery {
-            Delivery::Fixed | Delivery::LowestPriority if legal => {
-                mailbox.put(message.vector, message.level);
+            Delivery::Fixed | Delivery::LowestPriority if message.is_legal() => {
+                accepted = mailbox.put_in(life, message.vector, message.level);
             }
             Delivery::Fixed | Delivery::LowestPriority => mailbox.send_illegal(),
             Delivery::Nmi => mailbox.send(Event::Nmi),
@@ -138,6 +153,6 @@ impl<K: Kick> Vapic<K> {
         if sender != Some(vcpu) && mailbox.notify() {
             self.kick.kick(vcpu);
         }
-        legal && message.delivery.is_interrupt()
+        accepted
     }
 }

@@ -16,13 +16,14 @@ pub trait Kick {
     /// Has vCPU `vcpu` come out of its guest if it is in it, and wakes it if it sleeps (in a HLT, or until its start-up). It
     /// then looks at [`Vapic::is_stale`] before it goes into its guest.
     ///
-    /// Called by the thread that sends: a vCPU's, which is not `vcpu`'s own, or a device's. No lock of this crate's is held.
+    /// Called by the thread that sends: a vCPU's or a device's. It is `vcpu`'s own only in [`Vapic::write_ioapic`] and
+    /// [`Vapic::set_line`], which do not know who calls them. No lock of this crate's is held.
     /// It does not wait for the vCPU. May be called for a vCPU that is not running.
     fn kick(&self, vcpu: usize);
 
     /// Called while a message goes to many vCPUs, after each [`PART`](crate::PART) of them, for a caller that has
-    /// interrupts masked, and looks for them now and then. Nothing is half done then: it may call any method of the
-    /// [`Vapic`].
+    /// interrupts masked, and looks for them now and then. It may call any method of the [`Vapic`], each of which may send
+    /// to many vCPUs, and pause itself: the embedder says how deep that goes.
     fn pause(&self) {}
 }
 

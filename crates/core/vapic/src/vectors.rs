@@ -5,6 +5,12 @@ pub(crate) const fn place(vector: u8) -> (usize, u32) {
     (vector as usize / 32, 1 << (vector % 32))
 }
 
+/// Whether a set has a vector.
+pub(crate) const fn contains(words: &[u32; 8], vector: u8) -> bool {
+    let (word, bit) = place(vector);
+    words[word] & bit != 0
+}
+
 /// The highest vector of a set.
 pub(crate) fn highest(words: &[u32; 8]) -> Option<u8> {
     let last = words.iter().rposition(|word| *word != 0)?;
@@ -26,6 +32,9 @@ mod tests {
                     words[word] |= bit;
                 }
                 assert_eq!(highest(&words), Some(one.max(other)));
+                for vector in [one, other, one.wrapping_add(1), one ^ 32] {
+                    assert_eq!(contains(&words, vector), vector == one || vector == other);
+                }
             }
         }
     }

@@ -1,10 +1,13 @@
 //! A guest that does as it likes: any access of any width, anywhere, at any time, on any vCPU. Nothing panics, each access
 //! does bounded work, and when the guest comes to its senses, interrupts arrive and end.
 
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mayfly_vapic::{
-    APIC_BASE, Config, Kick, LocalApic, MAX_VCPUS, Next, PART, PINS, TSC_DEADLINE, Time, Vapic,
+    APIC_BASE, Config, Event, Kick, LocalApic, MAX_VCPUS, Next, PART, PINS, TSC_DEADLINE, Time,
+    Vapic,
 };
 use proptest::prelude::*;
 
@@ -211,4 +214,105 @@ fn a_message_to_all_kicks_a_few_vcpus_at_a_time() {
     assert_eq!(counts.most.load(Ordering::Relaxed), PART);
     assert_eq!(counts.pauses.load(Ordering::Relaxed), MAX_VCPUS / PART);
     assert!((1..MAX_VCPUS).all(|vcpu| vapic.is_stale(vcpu)) && !vapic.is_stale(0));
+}
+
+type Work = dyn FnMut(&Vapic<Meanwhile>, usize);
+
+/// What is done in a pause: others run meanwhile. It is called with the number of pauses before, and not in a pause of its
+/// own.
+struct Meanwhile {
+    vapic: Weak<Vapic<Self>>,
+    work: RefCell<Box<Work>>,
+    pauses: AtomicUsize,
+}
+
+impl Kick for Meanwhile {
+    fn kick(&self, _vcpu: usize) {}
+
+    fn pause(&self) {
+        let pauses = self.pauses.fetch_add(1, Ordering::Relaxed);
+        if let (Some(vapic), Ok(mut work)) = (self.vapic.upgrade(), self.work.try_borrow_mut()) {
+            work(&vapic, pauses);
+        }
+    }
+}
+
+fn meanwhile(work: impl FnMut(&Vapic<Meanwhile>, usize) + 'static) -> Rc<Vapic<Meanwhile>> {
+    let config = Config { vcpus: PART, x2apic: true, tsc_deadline: true, physical_bits: 40 };
+    Rc::new_cyclic(|vapic| {
+        let work = RefCell::new(Box::new(work) as Box<_>);
+        let kick = Meanwhile { vapic: vapic.clone(), work, pauses: AtomicUsize::new(0) };
+        Vapic::try_new(config, kick).unwrap()
+    })
+}
+
+fn set_pin<K: Kick>(vapic: &Vapic<K>, half: u64, value: u64) {
+    vapic.write_ioapic(0, 4, 0x10 + half);
+    vapic.write_ioapic(0x10, 4, value);
+}
+
+/// Nobody is enabled. Each time that the interrupt has been sent, and before that is found, its entry is another.
+#[test]
+fn an_entry_that_is_rewritten_each_time_it_is_sent_has_each_call_send_once() {
+    for call in 0..3 {
+        let count = Rc::new(RefCell::new(0));
+        let own = count.clone();
+        let vapic = meanwhile(move |vapic, pauses| {
+            *own.borrow_mut() += 1;
+            set_pin(vapic, 1, (pauses as u64 % 2 + 1) << 24);
+        });
+        set_pin(&vapic, 1, 0x80 << 24);
+        set_pin(&vapic, 0, 0x8831);
+        if call > 0 {
+            vapic.set_line(0, true).unwrap();
+        }
+        *count.borrow_mut() = 0;
+        match call {
+            0 => vapic.set_line(0, true).unwrap(),
+            1 => set_pin(&vapic, 0, 0x8832),
+            _ => vapic.write_ioapic(0x40, 4, 0x31),
+        }
+        assert_eq!(*count.borrow(), 1, "call {call}");
+    }
+}
+
+/// An interrupt of the lowest priority is for vCPU 1. When that was chosen, and before the interrupt arrives there, it is
+/// initialised, or turned off.
+#[test]
+fn who_is_chosen_and_gone_by_then_accepts_nothing() {
+    for off in [false, true] {
+        let chosen = Rc::new(RefCell::new(None::<LocalApic>));
+        let own = chosen.clone();
+        let vapic = meanwhile(move |vapic, _| {
+            let mut own = own.borrow_mut();
+            let Some(chosen) = own.as_mut() else { return };
+            if off {
+                vapic.write_msr(chosen, APIC_BASE, 0xfee0_0000, Time::default()).unwrap();
+            } else {
+                vapic.look(chosen, Time::default());
+            }
+        });
+        let now = Time::default();
+        let mut first = vapic.local_apic(0).unwrap();
+        let mut second = vapic.local_apic(1).unwrap();
+        let mut send = |icr: u64| {
+            vapic.write(&mut first, 0x310, 4, 1 << 24, now);
+            vapic.write(&mut first, 0x300, 4, icr, now);
+        };
+        send(0x4600);
+        assert_eq!(vapic.look(&mut second, now).event, Some(Event::Startup(0)));
+        vapic.write(&mut second, 0xf0, 4, 0x1ff, now);
+        set_pin(&vapic, 1, 1 << 24);
+        set_pin(&vapic, 0, 0x8131);
+        if !off {
+            send(0x4500);
+        }
+        *chosen.borrow_mut() = Some(second);
+        vapic.set_line(0, true).unwrap();
+        vapic.write_ioapic(0, 4, 0x10);
+        assert_eq!(vapic.read_ioapic(0x10, 4), 0x8131, "it is in service nowhere");
+        let mut second = chosen.borrow_mut().take().unwrap();
+        vapic.write_msr(&mut second, APIC_BASE, 0xfee0_0800, now).unwrap();
+        assert_eq!(vapic.read(&mut second, 0x210, 4, now), 0, "IRR");
+    }
 }

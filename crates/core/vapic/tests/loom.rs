@@ -202,6 +202,74 @@ fn loom_a_level_that_nobody_takes_goes_to_whom_its_entry_names_meanwhile() {
     });
 }
 
+/// The APIC that nobody was to be found at is enabled while the line rises.
+#[test]
+fn loom_a_level_that_meets_its_apics_enabling_is_taken() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let (vapic, mut first, _) = apics(&world);
+        vapic.write(&mut first, 0xf0, 4, 0xff, NOW);
+        set_pin(&vapic, 0, LEVEL | 0x31);
+        let device = {
+            let vapic = vapic.clone();
+            thread::spawn(move || vapic.set_line(0, true).unwrap())
+        };
+        vapic.write(&mut first, 0xf0, 4, 0x1ff, NOW);
+        device.join().unwrap();
+        assert_eq!(vapic.accept(&mut first), Some(0x31), "it is left with nobody");
+        vapic.set_line(0, false).unwrap();
+        end(&vapic, &mut first);
+        assert_eq!(vapic.accept(&mut first), None);
+    });
+}
+
+#[test]
+fn loom_a_level_that_meets_an_init_comes_again_after_it() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let (vapic, mut first, mut second) = apics(&world);
+        set_pin(&vapic, 0, LEVEL | 0x31);
+        send(&vapic, &mut second, 0, 0x4500);
+        let device = {
+            let vapic = vapic.clone();
+            thread::spawn(move || vapic.set_line(0, true).unwrap())
+        };
+        assert_eq!(vapic.look(&mut first, NOW).event, Some(Event::Init));
+        device.join().unwrap();
+        vapic.write(&mut first, 0xf0, 4, 0x1ff, NOW);
+        for _ in 0..2 {
+            assert_eq!(vapic.accept(&mut first), Some(0x31), "it is in service nowhere");
+            end(&vapic, &mut first);
+        }
+        vapic.set_line(0, false).unwrap();
+        assert_eq!(vapic.accept(&mut first), Some(0x31));
+        end(&vapic, &mut first);
+        assert_eq!(vapic.accept(&mut first), None);
+    });
+}
+
+#[test]
+fn loom_an_interrupt_that_meets_an_init_is_not_there_after_the_start() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let (vapic, mut first, mut second) = apics(&world);
+        send(&vapic, &mut first, 1, 0x4500);
+        let sender = {
+            let vapic = vapic.clone();
+            thread::spawn(move || {
+                send(&vapic, &mut first, 1, 0x31);
+                first
+            })
+        };
+        assert_eq!(vapic.look(&mut second, NOW).event, Some(Event::Init));
+        let mut first = sender.join().unwrap();
+        send(&vapic, &mut first, 1, 0x4600 | 0x12);
+        assert_eq!(vapic.look(&mut second, NOW).event, Some(Event::Startup(0x12)));
+        vapic.write(&mut second, 0xf0, 4, 0x1ff, NOW);
+        assert_eq!(vapic.next(&second), Next::Nothing, "it is of the former life");
+    });
+}
+
 #[test]
 fn loom_a_vcpu_is_started_once_however_its_start_meets_what_it_does() {
     loom::model(|| {

@@ -185,6 +185,22 @@ fn the_modes_change_as_the_manual_draws_it() {
 }
 
 #[test]
+fn the_page_of_registers_is_anywhere_in_the_guests_physical_addresses_and_nowhere_else() {
+    for physical_bits in [32, 36, 40, 52] {
+        let (vapic, mut apic) = with(Config { physical_bits, ..CONFIG });
+        for bit in 12..64 {
+            let base = 1 << bit | 0x800;
+            let wrote = vapic.write_msr(&mut apic, APIC_BASE, base, NOW);
+            assert_eq!(wrote.is_ok(), bit < physical_bits, "bit {bit} of {physical_bits}");
+            if wrote.is_ok() {
+                assert_eq!(apic.page(), Some(1 << bit));
+                assert_eq!(vapic.read_msr(&mut apic, APIC_BASE, NOW), Ok(base));
+            }
+        }
+    }
+}
+
+#[test]
 fn what_was_written_is_lost_while_the_apic_is_off_and_kept_into_x2apic_mode() {
     let (vapic, mut apic) = with(CONFIG);
     for (offset, value) in [(0xf0, 0x1ff), (0x80, 0x21), (0x350, 0x700), (0xd0, 0xff00_0000)] {

@@ -16,8 +16,8 @@
 //!
 //! // At the end of a page the rest is on the next.
 //! assert_eq!(decode(Mode::Bits64, &bytes[..7]), Err(Undecoded::Truncated));
-//! // What does nothing to a device is said to be so: inc dword ptr [rax].
-//! assert_eq!(decode(Mode::Bits64, &[0xff, 0x00]), Err(Undecoded::NotADevices));
+//! // Any other instruction is said to be so, whatever it does: inc dword ptr [rax].
+//! assert_eq!(decode(Mode::Bits64, &[0xff, 0x00]), Err(Undecoded::Other));
 //! # Ok::<(), Undecoded>(())
 //! ```
 //!
@@ -39,7 +39,7 @@ mod prefixes;
 mod two_bytes;
 
 use bytes::Bytes;
-pub use operand::{Base, Memory, Port, RAX, Register, Segment, Source, Width};
+pub use operand::{Base, Memory, Port, RAX, Register, Segment, Source, StatusWord, Width};
 pub use operation::{Arithmetic, Instruction, Operation, Strings, System};
 use prefixes::Prefixes;
 
@@ -63,9 +63,10 @@ pub enum Undecoded {
     /// There are more than 15 bytes. A CPU has a general-protection fault.
     #[error("the instruction has more than 15 bytes")]
     TooLong,
-    /// It is another instruction, or none.
-    #[error("the instruction is not one by which a guest reaches a device or its hypervisor")]
-    NotADevices,
+    /// It is another instruction than those of [`Operation`], or none. Others may access a device too: `inc`, `bts`,
+    /// `cmpxchg` and vector moves do. An embedder that meets one cannot carry it out, and tells its guest's owner.
+    #[error("the instruction is none that is decoded")]
+    Other,
 }
 
 /// The instruction that `bytes` begin with.
@@ -84,7 +85,7 @@ pub fn decode(mode: Mode, bytes: &[u8]) -> Result<Instruction, Undecoded> {
     let is_control =
         matches!(operation, Operation::System(System::ReadControl(..) | System::WriteControl(..)));
     if prefixes.lock && !operation.may_be_locked() && !is_control {
-        return Err(Undecoded::NotADevices);
+        return Err(Undecoded::Other);
     }
     Ok(Instruction { length: bytes.read() as u8, operation })
 }

@@ -57,7 +57,7 @@ impl ModRm {
         bytes: &mut Bytes<'_>,
     ) -> Result<Memory, Undecoded> {
         if !self.is_memory() {
-            return Err(Undecoded::NotADevices);
+            return Err(Undecoded::Other);
         }
         let width = prefixes.address_width();
         if width == Width::Word {

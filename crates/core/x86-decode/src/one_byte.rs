@@ -58,7 +58,10 @@ pub(crate) fn decode(
             }
         }
         0x8a | 0x8b => load(prefixes, bytes, width, width, false)?,
-        0x90 if prefixes.repeat == Some(0xf3) => Operation::System(System::Pause),
+        // With REX.B it is `xchg` of R8 and RAX, also behind 0xf3 (Intel SDM volume 2, table A-2).
+        0x90 if prefixes.repeat == Some(0xf3) && prefixes.extended(0, 0) == 0 => {
+            Operation::System(System::Pause)
+        }
         0xa0 | 0xa1 => {
             let memory = modrm::whole(prefixes, bytes)?;
             Operation::Load { memory, width, register: RAX, to: width, signed: false }
@@ -88,7 +91,7 @@ pub(crate) fn decode(
             let source = immediate(bytes, width, width)?;
             Operation::ToMemory { arithmetic: Arithmetic::Test, memory, width, source }
         }
-        _ => return Err(Undecoded::NotADevices),
+        _ => return Err(Undecoded::Other),
     };
     Ok(operation)
 }
@@ -124,7 +127,7 @@ pub(crate) fn load(
 fn first_of_group(prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<crate::Memory, Undecoded> {
     let modrm = ModRm::read(bytes)?;
     if modrm.reg() != 0 {
-        return Err(Undecoded::NotADevices);
+        return Err(Undecoded::Other);
     }
     modrm.memory(prefixes, bytes)
 }

@@ -94,6 +94,15 @@ pub enum Source {
     Immediate(u64),
 }
 
+/// Where `smsw` puts the machine status word, which is the lower half of CR0, and where `lmsw` takes it from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusWord {
+    /// A register. `smsw` writes so much of it, with as much of CR0; `lmsw` takes 16 bits.
+    Register(Register, Width),
+    /// 16 bits of memory.
+    Memory(Memory),
+}
+
 /// Which port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {

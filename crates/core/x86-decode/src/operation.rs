@@ -1,6 +1,6 @@
 //! What an instruction does.
 
-use crate::operand::{Memory, Port, Register, Segment, Source, Width};
+use crate::operand::{Memory, Port, Register, Segment, Source, StatusWord, Width};
 
 /// An instruction, as far as it is a hypervisor's to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub enum System {
     Invd,
     /// Of the page of this address.
     Invlpg(Memory),
+    /// Writes the lower four bits of CR0, of which it cannot clear the first.
+    Lmsw(StatusWord),
     Monitor,
     Mwait,
     Pause,
@@ -130,6 +132,8 @@ pub enum System {
     Rdpmc,
     Rdtsc,
     Rdtscp,
+    /// Reads CR0.
+    Smsw(StatusWord),
     Vmcall,
     Vmmcall,
     Wbinvd,

@@ -5,7 +5,7 @@ use crate::Undecoded;
 use crate::bytes::Bytes;
 use crate::modrm::ModRm;
 use crate::one_byte::load;
-use crate::operand::{Register, Width};
+use crate::operand::{Register, StatusWord, Width};
 use crate::operation::{Operation, System};
 use crate::prefixes::Prefixes;
 
@@ -29,7 +29,7 @@ pub(crate) fn decode(prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<Operat
         0xb7 => return load(prefixes, bytes, Width::Word, to, false),
         0xbe => return load(prefixes, bytes, Width::Byte, to, true),
         0xbf => return load(prefixes, bytes, Width::Word, to, true),
-        _ => return Err(Undecoded::NotADevices),
+        _ => return Err(Undecoded::Other),
     };
     Ok(Operation::System(system))
 }
@@ -39,20 +39,31 @@ fn privileged(prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<System, Undec
     let modrm = ModRm::read(bytes)?;
     if modrm.is_memory() {
         return match modrm.reg() {
+            4 => Ok(System::Smsw(StatusWord::Memory(modrm.memory(prefixes, bytes)?))),
+            6 => Ok(System::Lmsw(StatusWord::Memory(modrm.memory(prefixes, bytes)?))),
             7 => Ok(System::Invlpg(modrm.memory(prefixes, bytes)?)),
-            _ => Err(Undecoded::NotADevices),
+            _ => Err(Undecoded::Other),
         };
+    }
+    let register = Register { number: prefixes.extended(modrm.rm(), 0), second_byte: false };
+    match modrm.reg() {
+        4 => {
+            let width = prefixes.operand_width();
+            return Ok(System::Smsw(StatusWord::Register(register, width)));
+        }
+        6 => return Ok(System::Lmsw(StatusWord::Register(register, Width::Word))),
+        _ => {}
     }
     let repeats = prefixes.repeat.is_some();
     match modrm.byte() {
         0xd9 if !repeats => Ok(System::Vmmcall),
         0xf9 => Ok(System::Rdtscp),
-        _ if repeats || prefixes.operand => Err(Undecoded::NotADevices),
+        _ if repeats || prefixes.operand => Err(Undecoded::Other),
         0xc1 => Ok(System::Vmcall),
         0xc8 => Ok(System::Monitor),
         0xc9 => Ok(System::Mwait),
         0xd1 => Ok(System::Xsetbv),
-        _ => Err(Undecoded::NotADevices),
+        _ => Err(Undecoded::Other),
     }
 }
 
@@ -67,7 +78,7 @@ fn moves(opcode: u8, prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<System
         0 if is_control && prefixes.lock => 8,
         0 | 2 | 3 | 4 | 8 if is_control && !prefixes.lock => number,
         0..8 if !is_control && !prefixes.lock => number,
-        _ => return Err(Undecoded::NotADevices),
+        _ => return Err(Undecoded::Other),
     };
     Ok(match opcode {
         0x20 => System::ReadControl(number, register),

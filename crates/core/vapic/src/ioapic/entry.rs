@@ -6,7 +6,8 @@
 //!
 //! A level-triggered interrupt is *in service* (`Remote IRR`) from when it is sent until a local APIC says that it has
 //! ended. If its line is high then, it is sent again. One that nobody has accepted is in service nowhere, and is sent again
-//! when the guest writes its entry, when an interrupt of its vector ends, or when the line rises again.
+//! when the guest writes its entry, when an interrupt of its vector ends, when the line is asserted again, or when a local
+//! APIC takes interrupts that it did not take.
 
 use crate::address::Destination;
 use crate::message::{Delivery, Message};
@@ -17,6 +18,11 @@ const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
 const LINE: u64 = 1 << 32;
+/// Its message is under way: it was sent, and its sender does not know yet whether anybody has accepted it.
+const UNDER_WAY: u64 = 1 << 33;
+/// The number of the message that was sent last: the bits from here to the destination, modulo which it counts.
+const NUMBER: u64 = 1 << 34;
+const NUMBERS: u64 = (1 << DESTINATION) - NUMBER;
 const DESTINATION: u32 = 56;
 
 /// What the guest writes of the lower half: vector, delivery mode, destination mode, polarity, trigger and mask. The
@@ -39,6 +45,10 @@ impl Entry {
 
     const fn with(self, bits: u64, set: bool) -> Self {
         Self(if set { self.0 | bits } else { self.0 & !bits })
+    }
+
+    pub(crate) const fn vector(self) -> u8 {
+        self.0 as u8
     }
 
     const fn delivery(self) -> Option<Delivery> {
@@ -69,18 +79,35 @@ impl Entry {
 
     /// Sent, if it is level-triggered, due, and not in service.
     const fn sent_if_due(self) -> Stepped {
-        let due = self.is_level() && self.has(LINE) && !self.has(MASKED | REMOTE_IRR);
-        (self.with(REMOTE_IRR, due || self.has(REMOTE_IRR)), due)
+        if !self.is_level() || !self.has(LINE) || self.has(MASKED | REMOTE_IRR) {
+            return (self, false);
+        }
+        let number = self.0.wrapping_add(NUMBER) & NUMBERS;
+        (Self(self.0 & !NUMBERS | number | REMOTE_IRR | UNDER_WAY), true)
+    }
+
+    /// Sent, if it is due, also if it is under way to where it may not go now.
+    pub(crate) const fn sent_anew(self) -> Stepped {
+        match self.idle().sent_if_due() {
+            anew @ (_, true) if self.has(UNDER_WAY) => anew,
+            _ => self.sent_if_due(),
+        }
+    }
+
+    /// Neither in service nor under way.
+    const fn idle(self) -> Self {
+        self.with(REMOTE_IRR | UNDER_WAY, false)
     }
 
     /// Its line is driven to `high`. An edge while the pin is masked is lost (Intel 82093AA, 3.2.4).
     pub(crate) const fn with_line(self, high: bool) -> Stepped {
         let rises = high && !self.has(LINE);
         let entry = self.with(LINE, high);
-        if self.is_level() {
-            if rises { entry.sent_if_due() } else { (entry, false) }
-        } else {
-            (entry, rises && !self.has(MASKED))
+        match (self.is_level(), rises) {
+            // One that is under way may have missed that an APIC was enabled while the line was low.
+            (true, true) => entry.sent_anew(),
+            (true, false) => entry.sent_if_due(),
+            (false, _) => (entry, rises && !self.has(MASKED)),
         }
     }
 
@@ -98,27 +125,22 @@ impl Entry {
         } else {
             Self(self.0 & !WRITABLE | value & WRITABLE)
         };
-        let served = entry.has(REMOTE_IRR) && entry.is_level();
-        entry.with(REMOTE_IRR, served).sent_if_due()
+        if entry.is_level() { entry.sent_anew() } else { (entry.idle(), false) }
     }
 
-    /// An interrupt of this vector has ended.
-    pub(crate) const fn ended(self, vector: u8) -> Stepped {
-        if self.0 as u8 == vector && self.is_level() {
-            self.with(REMOTE_IRR, false).sent_if_due()
-        } else {
-            (self, false)
-        }
+    /// Its interrupt has ended.
+    pub(crate) const fn ended(self) -> Stepped {
+        if self.is_level() { self.idle().sent_if_due() } else { (self, false) }
     }
 
-    /// What was sent as `sent` was accepted by nobody. If it would go to another place now, it is sent again.
-    pub(crate) const fn refused(self, sent: Self) -> Stepped {
-        if !self.has(REMOTE_IRR) {
-            (self, false)
-        } else if (self.0 ^ sent.0) & !LINE == 0 {
-            (self.with(REMOTE_IRR, false), false)
+    /// What was sent as `sent` was accepted, or by nobody. If it is not the last that was sent, that says nothing.
+    pub(crate) const fn answered(self, sent: Self, accepted: bool) -> Self {
+        if !self.has(UNDER_WAY) || (self.0 ^ sent.0) & NUMBERS != 0 {
+            self
+        } else if accepted {
+            self.with(UNDER_WAY, false)
         } else {
-            self.with(REMOTE_IRR, false).sent_if_due()
+            self.idle()
         }
     }
 

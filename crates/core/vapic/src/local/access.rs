@@ -106,7 +106,7 @@ impl<K: Kick> Vapic<K> {
         let Some(vector) = apic.end() else { return };
         self.publish_priority(apic);
         if self.own(apic).is_level(vector) {
-            self.end_pins(vector);
+            self.end_pins(|ended| ended == vector, Some(apic.vcpu));
         }
     }
 

@@ -102,9 +102,7 @@ impl<K: Kick> Vapic<K> {
         }
         apic.address.mode = mode;
         if was == Mode::Disabled || mode == Mode::Disabled {
-            apic.init();
-            // Before it is addressed, and after it was: a message that was under way is forgotten with the rest.
-            self.own(apic).clear();
+            self.forget(apic);
         }
         if mode == Mode::X2apic {
             // The destination is 32 bits now, and what was written of 8 of them means nothing.

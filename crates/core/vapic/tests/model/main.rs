@@ -196,7 +196,7 @@ impl Beside<'_> {
         let now = self.now();
         self.kicked.borrow_mut().retain(|kicked| *kicked != vcpu);
         let look = self.vapic.look(&mut self.apics[vcpu], now);
-        assert_eq!(look.event, self.model.apics[vcpu].look());
+        assert_eq!(look.event, self.model.look(vcpu));
         assert_eq!(look.next, self.model.apics[vcpu].next());
         assert!(!self.vapic.is_stale(vcpu));
     }

@@ -79,6 +79,20 @@ impl Apic {
         (self.events, self.illegal) = (was.events, was.illegal);
     }
 
+    /// Forgets what arrived, and what runs; which of it is level-triggered, and never ends here.
+    pub(crate) fn forget(&mut self, runs: bool) -> BTreeSet<u8> {
+        let mut levels: BTreeSet<_> = std::mem::take(&mut self.irr);
+        if runs {
+            levels.append(&mut self.isr);
+        }
+        &levels & &std::mem::take(&mut self.tmr)
+    }
+
+    /// All that says which interrupts it takes.
+    pub(crate) fn addressed(&self) -> (Mode, bool, u8, u8) {
+        (self.mode, self.is_enabled(), self.ldr, self.dfr)
+    }
+
     fn is_enabled(&self) -> bool {
         self.mode != Mode::Off && self.svr & 0x100 != 0
     }
@@ -212,6 +226,8 @@ impl Apic {
             Mode::Msrs => {
                 destination >> 16 == self.id / 16 && destination >> (self.id % 16) & 1 == 1
             }
+            // More bits than it has to be named by.
+            Mode::Page if destination > 0xff => false,
             Mode::Page => {
                 let own = u32::from(self.ldr);
                 match self.dfr {
@@ -223,29 +239,30 @@ impl Apic {
         }
     }
 
-    /// What is taken next: as `Event` says.
-    pub(crate) fn look(&mut self) -> Option<Event> {
+    /// What is taken next: as `Event` says; and the level-triggered interrupts that it has forgotten by that.
+    fn look(&mut self) -> (Option<Event>, BTreeSet<u8>) {
         if self.illegal {
             self.illegal = false;
             self.error(6);
         }
         if let Some(last) = self.events.iter().rposition(|event| *event == Event::Init) {
             self.events.drain(..=last);
+            let levels = self.forget(true);
             self.init();
-            self.irr.clear();
             self.waits = self.id != 0;
-            return Some(Event::Init);
+            return (Some(Event::Init), levels);
         }
         let is_startup = |event: &Event| matches!(event, Event::Startup(_));
         let start = self.events.iter().copied().find(is_startup);
         self.events.retain(|event| !is_startup(event));
         if self.waits {
             self.waits = start.is_none();
-            return start;
+            let levels = if self.waits { BTreeSet::new() } else { self.forget(false) };
+            return (start, levels);
         }
         let nmi = self.events.pop();
         self.events.clear();
-        nmi
+        (nmi, BTreeSet::new())
     }
 }
 
@@ -378,12 +395,9 @@ impl Machine {
     pub(crate) fn set_line(&mut self, pin: usize, high: bool) {
         let rises = high && !self.pins[pin].line;
         self.pins[pin].line = high;
-        if !rises {
-            return;
-        }
         if self.is_level(pin) {
             self.serve(pin);
-        } else if self.pins[pin].low & 0x1_0000 == 0 {
+        } else if rises && self.pins[pin].low & 0x1_0000 == 0 {
             self.send_pin(pin);
         }
     }
@@ -404,6 +418,26 @@ impl Machine {
                 self.pins[pin].in_service = false;
                 self.serve(pin);
             }
+        }
+    }
+
+    pub(crate) fn end_all(&mut self, vectors: &BTreeSet<u8>) {
+        for vector in vectors {
+            self.end_pins(*vector);
+        }
+    }
+
+    pub(crate) fn look(&mut self, vcpu: usize) -> Option<Event> {
+        let (event, levels) = self.apics[vcpu].look();
+        self.end_all(&levels);
+        event
+    }
+
+    /// What nobody has taken is sent again, if this one takes what it did not take.
+    pub(crate) fn resend(&mut self, vcpu: usize, was: (Mode, bool, u8, u8)) {
+        let now = self.apics[vcpu].addressed();
+        if now != was && now.1 {
+            (0..24).for_each(|pin| self.serve(pin));
         }
     }
 

@@ -121,6 +121,7 @@ impl Machine {
 
     fn set(&mut self, vcpu: usize, number: u32, value: u64) {
         let wide = self.apics[vcpu].mode == Mode::Msrs;
+        let was = self.apics[vcpu].addressed();
         let (apic, low) = (&mut self.apics[vcpu], value as u32);
         match number {
             8 => apic.tpr = low as u8,
@@ -160,6 +161,7 @@ impl Machine {
             0x3f if apic.svr & 0x100 != 0 => apic.put(low as u8, false),
             _ => {}
         }
+        self.resend(vcpu, was);
     }
 
     /// `IA32_APIC_BASE` is written; whether that is a general-protection fault.
@@ -177,14 +179,19 @@ impl Machine {
         }
         apic.page = value & !0xfff;
         if apic.mode != to {
+            let was = apic.addressed();
             let off = apic.mode == Mode::Off || to == Mode::Off;
             apic.mode = to;
+            let mut levels = BTreeSet::new();
             if off {
+                levels = apic.forget(true);
                 apic.init();
             }
             if to == Mode::Msrs {
                 apic.icr[1] = 0;
             }
+            self.end_all(&levels);
+            self.resend(vcpu, was);
         }
         false
     }

@@ -3,8 +3,8 @@
 
 mod theirs;
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction};
-use mayfly_x86_decode::{Memory, Mode, Operation, System, Undecoded, decode};
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction};
+use mayfly_x86_decode::{Memory, Mode, Operation, StatusWord, System, Undecoded, decode};
 use proptest::prelude::*;
 
 const MODES: [Mode; 3] = [Mode::Bits16, Mode::Bits32, Mode::Bits64];
@@ -26,7 +26,11 @@ fn memory(operation: &mut Operation) -> Option<&mut Memory> {
         | Operation::Exchange { memory, .. }
         | Operation::ToMemory { memory, .. }
         | Operation::ToRegister { memory, .. }
-        | Operation::System(System::Invlpg(memory)) => Some(memory),
+        | Operation::System(
+            System::Invlpg(memory)
+            | System::Smsw(StatusWord::Memory(memory))
+            | System::Lmsw(StatusWord::Memory(memory)),
+        ) => Some(memory),
         _ => None,
     }
 }
@@ -60,21 +64,27 @@ fn compare(mode: Mode, bytes: &[u8]) -> bool {
     let said = format!("{mode:?}, {bytes:x?}: {ours:x?}, {:?}", instruction.code());
     match decoder.last_error() {
         DecoderError::NoMoreBytes => {
-            let early = matches!(ours, Err(Undecoded::Truncated | Undecoded::NotADevices));
+            let early = matches!(ours, Err(Undecoded::Truncated | Undecoded::Other));
             assert!(early, "{said}");
             return false;
         }
         DecoderError::InvalidInstruction => {
             // What is invalid may be found before its last byte, or behind it.
             let is_early = ours == Err(Undecoded::Truncated) && bytes.len() < 15;
-            let invalid = matches!(ours, Err(Undecoded::NotADevices | Undecoded::TooLong));
+            let invalid = matches!(ours, Err(Undecoded::Other | Undecoded::TooLong));
             assert!(is_early || invalid, "{said}");
             return false;
         }
         _ => {}
     }
+    // That iced-x86 takes `xchg r8, rax` behind 0xf3 for `pause`, whatever REX.B says, is its own.
+    let is_exchange = instruction.code() == Code::Pause && ours.is_err();
+    if is_exchange && bytes[..instruction.len()].iter().any(|byte| byte & 0xf1 == 0x41) {
+        assert_eq!((mode, ours), (Mode::Bits64, Err(Undecoded::Other)), "{said}");
+        return false;
+    }
     let Some(expected) = theirs::operation(&instruction) else {
-        assert_eq!(ours, Err(Undecoded::NotADevices), "{said}");
+        assert_eq!(ours, Err(Undecoded::Other), "{said}");
         return false;
     };
     let Ok(ours) = ours else { panic!("{said}") };
@@ -94,6 +104,39 @@ fn compare(mode: Mode, bytes: &[u8]) -> bool {
         assert_eq!(decode(mode, &own[..fewer]), Err(Undecoded::Truncated), "{fewer} of {said}");
     }
     true
+}
+
+#[test]
+fn a_pause_with_the_extension_of_a_register_is_an_exchange_of_two_registers() {
+    for rex in 0x40..=0x4f {
+        let ours = decode(Mode::Bits64, &[0xf3, rex, 0x90]);
+        if rex & 1 == 0 {
+            assert_eq!(ours.map(|ours| ours.operation), Ok(Operation::System(System::Pause)));
+        } else {
+            assert_eq!(ours, Err(Undecoded::Other), "{rex:#x}");
+        }
+    }
+}
+
+#[test]
+fn what_reads_and_writes_the_status_word_is_decoded_in_each_mode_and_from_each_place() {
+    for mode in MODES {
+        for (reg, is_read) in [(4, true), (6, false)] {
+            for rm in 0..8 {
+                for (form, in_memory) in [(0x00, true), (0xc0, false)] {
+                    let bytes = [0x0f, 0x01, form | reg << 3 | rm, 0, 0, 0, 0, 0];
+                    let operation = decode(mode, &bytes).unwrap().operation;
+                    let (place, reads) = match operation {
+                        Operation::System(System::Smsw(place)) => (place, true),
+                        Operation::System(System::Lmsw(place)) => (place, false),
+                        other => panic!("{mode:?}, {bytes:x?}: {other:?}"),
+                    };
+                    assert_eq!(reads, is_read);
+                    assert_eq!(matches!(place, StatusWord::Memory(_)), in_memory);
+                }
+            }
+        }
+    }
 }
 
 /// What follows `ModRM`: any SIB, any displacement, any immediate.

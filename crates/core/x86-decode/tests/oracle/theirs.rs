@@ -2,7 +2,8 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register as Theirs};
 use mayfly_x86_decode::{
-    Arithmetic, Base, Memory, Operation, Port, Register, Segment, Source, Strings, System, Width,
+    Arithmetic, Base, Memory, Operation, Port, Register, Segment, Source, StatusWord, Strings,
+    System, Width,
 };
 
 fn width(bytes: usize) -> Width {
@@ -112,6 +113,14 @@ fn system(mnemonic: Mnemonic) -> Option<System> {
     })
 }
 
+fn status_word(instruction: &Instruction, is_read: bool) -> StatusWord {
+    if instruction.op0_kind() == OpKind::Memory {
+        return StatusWord::Memory(memory(instruction));
+    }
+    let place = instruction.op0_register();
+    StatusWord::Register(register(place), if is_read { width(place.size()) } else { Width::Word })
+}
+
 /// `mov`.
 fn moved(instruction: &Instruction) -> Option<Operation> {
     let (first, second) = (instruction.op0_register(), instruction.op1_register());
@@ -215,6 +224,8 @@ pub(crate) fn operation(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => {
             Some(Operation::OutString(strings(instruction), segment(instruction)))
         }
+        Mnemonic::Smsw => Some(Operation::System(System::Smsw(status_word(instruction, true)))),
+        Mnemonic::Lmsw => Some(Operation::System(System::Lmsw(status_word(instruction, false)))),
         Mnemonic::Invlpg => Some(Operation::System(System::Invlpg(memory(instruction)))),
         mnemonic => match arithmetic(mnemonic) {
             Some(arithmetic) => computed(instruction, arithmetic),

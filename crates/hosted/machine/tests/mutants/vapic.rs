@@ -23,7 +23,7 @@ const ASLEEP: Killer =
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "what nobody has accepted is in service nowhere",
-        edits: &[(IOAPIC, "if accepted || !entry.is_level()", "if true || !entry.is_level()")],
+        edits: &[(IOAPIC, "entry.answered(sent, accepted)", "entry.answered(sent, true)")],
         killer: MODEL,
     },
     Mutant {
@@ -39,8 +39,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "an interrupt is known to be level-triggered when it has come",
         edits: &[(
             MAILBOX,
-            "self.irr[word].fetch_or(bit, Ordering::Release);",
-            "self.irr[word].fetch_or(bit, Ordering::Relaxed);",
+            "self.irr[word].fetch_or(bit, Ordering::AcqRel);",
+            "self.irr[word].fetch_or(bit, Ordering::Acquire);",
         )],
         killer: loom(
             "loom_a_level_that_was_taken_is_ended_where_it_came_from",
@@ -107,15 +107,56 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: loom("loom_a_vcpu_is_started_once_however_its_start_meets_what_it_does", "left: "),
     },
     Mutant {
-        step: "what nobody has accepted is sent to where the entry points by then",
+        step: "what is under way when its entry is written is sent to where that points then",
         edits: &[(
             "core/vapic/src/ioapic/entry.rs",
-            "} else if (self.0 ^ sent.0) & !LINE == 0 {",
-            "} else if (self.0 ^ sent.0) & !LINE & 0xffff_ffff == 0 {",
+            "if entry.is_level() { entry.sent_anew() }",
+            "if entry.is_level() { entry.sent_if_due() }",
         )],
         killer: loom(
             "loom_a_level_that_nobody_takes_goes_to_whom_its_entry_names_meanwhile",
             "it is sent to nobody",
         ),
+    },
+    Mutant {
+        step: "who sends after an APIC was enabled finds it enabled",
+        edits: &[(IOAPIC, ".fetch_or(0, Ordering::AcqRel);", ".load(Ordering::Acquire);")],
+        killer: loom(
+            "loom_a_level_that_meets_its_apics_enabling_is_taken",
+            "it is left with nobody",
+        ),
+    },
+    Mutant {
+        step: "an interrupt that comes after an INIT is known to have come to another life",
+        edits: &[(MAILBOX, "self.address().life == life", "self.address().life == life || true")],
+        killer: loom(
+            "loom_a_level_that_meets_an_init_comes_again_after_it",
+            "it is in service nowhere",
+        ),
+    },
+    Mutant {
+        step: "who sends after a life was over sees that it was",
+        edits: &[(
+            MAILBOX,
+            "self.irr[word].fetch_or(bit, Ordering::AcqRel);",
+            "self.irr[word].fetch_or(bit, Ordering::Release);",
+        )],
+        killer: loom(
+            "loom_a_level_that_meets_an_init_comes_again_after_it",
+            "it is in service nowhere",
+        ),
+    },
+    Mutant {
+        step: "a start-up clears what came late",
+        edits: &[(LOOK, "self.begin_life(apic, [0; 8]);", "")],
+        killer: loom(
+            "loom_an_interrupt_that_meets_an_init_is_not_there_after_the_start",
+            "it is of the former life",
+        ),
+    },
+    Mutant {
+        step: "a level-triggered interrupt that an APIC forgets has ended",
+        edits: &[(LOOK, "if levels != [0; 8] {", "if levels == [0; 8] {")],
+        killer: MODEL,
     },
 ];
