@@ -34,7 +34,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: test("lies::a_bit_that_has_changed_on_the_way_is_found_wherever_it_is"),
     },
     Mutant {
-        step: "an answer goes to who has asked by his own address",
+        step: "an answer goes to the address that has asked",
         edits: &[(ARP, "if mac.0 != from || !is_for {", "if !is_for {")],
         killer: test("lies::whoever_asks_for_the_templates_address_is_told"),
     },
