@@ -1,7 +1,7 @@
 //! `mayfly doctor --pid`: what is said of a process that runs, that has ended, and that may not be looked at.
 
 use std::fs;
-use std::io::{Write, stderr};
+use std::io::{Read, Write, stderr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -15,12 +15,17 @@ mod common;
 
 use common::{failure, scratch, success, text};
 
-/// A program that sleeps, and is ended with the test.
+/// A program that waits for its input, and is ended with the test.
 struct Sleeper(Child);
 
 impl Sleeper {
+    /// One that has said something: it is loaded, and maps nothing any more.
     fn new() -> Self {
-        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
     }
 
     fn pid(&self) -> String {
@@ -86,7 +91,7 @@ fn a_process_is_told_by_its_mappings_and_never_beyond_what_was_measured() {
     let count = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count();
     let within = joined(&told(30_000));
     assert!(
-        within.contains(&format!("Process {pid} (sleep) has {count} mappings, no VM.")),
+        within.contains(&format!("Process {pid} (cat) has {count} mappings, no VM.")),
         "{within}"
     );
     let takes = format!(

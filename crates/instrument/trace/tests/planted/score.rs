@@ -55,7 +55,10 @@ impl Run {
         // An interrupt controller that is made may itself wait where others have the processor that its grace period needs.
         let made =
             code == "irqchip-creation" && self.arguments.iter().any(|one| one == "irqchip=1");
-        stays || made || self.planted.contains(code)
+        // What a process unmaps or leaves, its own code has touched before, page by page.
+        let gone = ["unmapped-memory", "memory-freed-at-exit"];
+        let was_new = code == "first-touch" && gone.iter().any(|one| self.planted.contains(one));
+        stays || made || was_new || self.planted.contains(code)
     }
 
     fn missed(&self) -> Vec<&&'static str> {

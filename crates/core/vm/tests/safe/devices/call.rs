@@ -59,6 +59,13 @@ pub(crate) enum Step {
         offload: Offload,
     },
     Announce,
+    Link {
+        is_up: bool,
+    },
+    /// Where the card would put so many pieces of frames, and where its rings are.
+    Room {
+        pieces: usize,
+    },
     Input {
         bytes: Vec<u8>,
         breaks: bool,
@@ -210,6 +217,8 @@ fn any_call() -> impl Strategy<Value = Step> {
         2 => received(),
         2 => frame(),
         1 => Just(Step::Announce),
+        1 => any::<bool>().prop_map(|is_up| Step::Link { is_up }),
+        1 => (0..20_usize).prop_map(|pieces| Step::Room { pieces }),
         2 => (bytes.clone(), any::<bool>())
             .prop_map(|(bytes, breaks)| Step::Input { bytes, breaks }),
         2 => now.prop_map(|now| Step::Clock { now }),

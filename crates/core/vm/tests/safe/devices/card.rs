@@ -54,6 +54,12 @@ impl Board {
                 self.send_own(&memory);
             }
             Step::Announce => self.net.announce(),
+            Step::Link { is_up } => self.net.set_link(is_up),
+            Step::Room { pieces } => {
+                let mut room = vec![(0, 0); pieces];
+                assert!(self.net.next_room(&mut room, &memory) <= pieces);
+                assert!(self.net.rings().count() <= 6);
+            }
             _ => unreachable!("it is made elsewhere"),
         }
     }

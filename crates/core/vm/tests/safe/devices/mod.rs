@@ -121,7 +121,9 @@ impl Board {
             | Step::GiveBack { .. }
             | Step::Receive { .. }
             | Step::Frame { .. }
-            | Step::Announce => board.call_card(&other.packet, vm, step, memory),
+            | Step::Announce
+            | Step::Link { .. }
+            | Step::Room { .. } => board.call_card(&other.packet, vm, step, memory),
             Step::Input { ref bytes, breaks } => {
                 assert!(board.uart.receive(bytes) <= bytes.len());
                 let _ = (breaks && board.uart.receive_break(), board.uart.interrupt());
