@@ -17,6 +17,7 @@ mod ioctl;
 mod life;
 mod listing;
 mod lives;
+mod looks;
 mod meanwhile;
 mod names;
 mod page;

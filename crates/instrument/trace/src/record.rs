@@ -115,9 +115,7 @@ impl Trace {
     /// go when they were last seen.
     pub(crate) fn know_workers(&mut self) {
         let Self { threads, samples, .. } = self;
-        let works = |one: &Sample| {
-            one.stack.iter().chain(&one.channel).any(|function| function == "vhost_task_fn")
-        };
+        let works = |one: &Sample| one.is_in(&["vhost_task_fn"]);
         for thread in threads.iter_mut().filter(|one| self.attached && !one.of_kvm) {
             let mut own = samples.iter().filter(|one| one.tid == thread.tid);
             thread.of_kvm = own.any(works);

@@ -184,24 +184,11 @@ fn without_stale(accounts: &[Account]) -> Vec<Account> {
 }
 
 fn kind(look: &Sample) -> Kind {
-    let is_in = |functions: &[&str]| {
-        let mut names = look.stack.iter().chain(&look.channel);
-        names.any(|name| {
-            functions.iter().any(|meant| match meant.strip_suffix('*') {
-                Some(start) => name.starts_with(start),
-                None => name == meant,
-            })
-        })
-    };
-    let calls = |numbers: &[libc::c_long]| {
-        let number = look.call.map(|(number, _)| number);
-        number.is_some_and(|number| numbers.iter().any(|one| *one as u64 == number))
-    };
-    if is_in(&FAULTS) {
+    if look.is_in(&FAULTS) {
         Kind::Fault
-    } else if is_in(&LOCKS) || calls(&LOCK_CALLS) {
+    } else if look.is_in(&LOCKS) || look.is_in_call(&LOCK_CALLS) {
         Kind::Lock
-    } else if is_in(&FILES) || calls(&FILE_CALLS) {
+    } else if look.is_in(&FILES) || look.is_in_call(&FILE_CALLS) {
         Kind::File
     } else {
         Kind::Other

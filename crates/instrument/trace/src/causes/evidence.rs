@@ -1,5 +1,6 @@
 //! What is asked of a trace to find a cause: where a thread was seen, what it had of the processors, what came before.
 
+use crate::looks::is_meant;
 use crate::record::{Call, Sample, Thread, Trace};
 
 /// A stretch of a thread's time.
@@ -31,15 +32,13 @@ impl<'a> Stretch<'a> {
     /// The first of `functions` that the thread was seen in, by its stack or by what it waited in; a name that ends in
     /// an asterisk stands for all that begin like it.
     pub(super) fn seen_in(&self, functions: &[&str]) -> Option<String> {
-        let mut names = self.samples().flat_map(|one| one.stack.iter().chain(&one.channel));
+        let mut names = self.samples().flat_map(Sample::functions);
         names.find(|name| is_meant(name, functions)).cloned()
     }
 
     /// How many looks saw the thread in one of `functions`.
     pub(super) fn looks_at(&self, functions: &[&str]) -> u64 {
-        let is_there = |one: &&Sample| {
-            one.stack.iter().chain(&one.channel).any(|name| is_meant(name, functions))
-        };
+        let is_there = |one: &&Sample| one.is_in(functions);
         self.samples().filter(is_there).map(|one| one.seen).sum()
     }
 
@@ -50,9 +49,7 @@ impl<'a> Stretch<'a> {
 
     /// How long the thread was seen in one of `functions` and stayed there, in nanoseconds.
     pub(super) fn time_in(&self, functions: &[&str]) -> u64 {
-        let is_there = |one: &&Sample| {
-            one.stack.iter().chain(&one.channel).any(|name| is_meant(name, functions))
-        };
+        let is_there = |one: &&Sample| one.is_in(functions);
         let within =
             |one: &Sample| (one.at + one.took).min(self.to).saturating_sub(one.at.max(self.from));
         self.samples().filter(is_there).map(within).sum()
@@ -67,14 +64,6 @@ impl<'a> Stretch<'a> {
     pub(super) fn ran(&self) -> u64 {
         self.samples().map(|one| one.ran).sum()
     }
-}
-
-/// Whether a function of the kernel is one of `functions`; an asterisk at the end stands for any ending.
-fn is_meant(name: &str, functions: &[&str]) -> bool {
-    functions.iter().any(|meant| match meant.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => name == *meant,
-    })
 }
 
 /// Which share of a call its thread ran, of the time in which it did not wait for a processor; `None` where that was not

@@ -33,15 +33,13 @@ const MESSAGES: [&str; 4] = ["pipe_read", "anon_pipe_read", "fifo_pipe_read", "e
 pub(super) fn find(_: &Trace, held: &Held<'_>) -> Option<Cause> {
     let seen = held.seen.filter(|_| held.of_vcpu)?;
     let (number, _) = seen.call?;
-    let is_one = |numbers: &[libc::c_long]| numbers.iter().any(|one| *one as u64 == number);
     let file = seen.file.as_deref();
-    let is_message = seen.channel.iter().chain(&seen.stack).any(|name| MESSAGES.contains(&&**name));
     let reads_file = || {
-        is_one(&READS)
-            && !is_message
+        seen.is_in_call(&READS)
+            && !seen.is_in(&MESSAGES)
             && file.is_some_and(|file| file.starts_with('/') && !file.starts_with("/dev/"))
     };
-    if !is_one(&WRITES) && !reads_file() {
+    if !seen.is_in_call(&WRITES) && !reads_file() {
         return None;
     }
     let on = file.map_or_else(String::new, |file| format!(" on {file}"));

@@ -7,6 +7,7 @@
 use mayfly_record::units::duration;
 
 use super::likely::likely;
+use crate::looks::is_one;
 use crate::path::Held;
 use crate::record::{Cause, Trace};
 
@@ -16,7 +17,7 @@ pub(super) fn find(trace: &Trace, held: &Held<'_>) -> Option<Cause> {
     let seen = held.seen?;
     let (number, _) = seen.call?;
     let holder = seen.holder.filter(|holder| *holder != held.tid)?;
-    if !LOCKS.iter().any(|one| *one as u64 == number) {
+    if !is_one(number, &LOCKS) {
         return None;
     }
     let is_file_s = number != libc::SYS_futex as u64;

@@ -7,13 +7,12 @@ use mayfly_record::units::duration;
 
 use super::likely::likely;
 use crate::life::runs_vcpu;
+use crate::looks::SLACK;
 use crate::record::{Cause, Sample, Stall, Trace};
 use crate::times::Accounts;
 
 /// Fewer waits are no habit.
 const FEWEST: u64 = 8;
-/// A wait lasted no longer than this after it was last seen, in nanoseconds: threads are looked at as often, and a bit.
-const SLACK: u64 = 3_000_000;
 /// Where a fault reads a page of a file.
 const OF_FILES: [&str; 3] = ["filemap_fault", "filemap_read_folio", "filemap_map_pages"];
 const OF_HANDLERS: [&str; 1] = ["handle_userfault"];
@@ -46,9 +45,8 @@ fn sum(
 ) -> Option<Stall> {
     let (mut waits, mut took, mut first) = (0, 0, None);
     for (number, look) in looks.iter().enumerate() {
-        let mut names = look.stack.iter().chain(&look.channel);
         // One that waits in nothing runs, and its stack may be an older one.
-        let is_there = look.channel.is_some() && names.any(|name| functions.contains(&&**name));
+        let is_there = look.channel.is_some() && look.is_in(functions);
         let last = look.at + look.took;
         let until = looks.get(number + 1).map_or(last, |next| next.at).min(last + SLACK);
         let slept = accounts.spent(look.tid, (look.at, until), [].into_iter());

@@ -29,7 +29,7 @@ fn in_guest(trace: &Trace, seen: &Sample) -> bool {
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let vmm = trace.vmm();
     let waits = |one: &&Sample| {
-        one.stack.iter().chain(&one.channel).any(|name| name == "handle_userfault")
+        one.is_in(&["handle_userfault"])
             && trace.threads.iter().any(|thread| thread.tid == one.tid && Some(thread.pid) == vmm)
             && lasted(trace, one) >= trace.least()
     };

@@ -15,6 +15,7 @@ use super::index::Index;
 use super::pieces::Stretch;
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
+use crate::looks::SLACK;
 use crate::names::system_call;
 use crate::record::{Call, Sample, Stall, Thread, Trace, Wake};
 
@@ -30,9 +31,6 @@ const FAULTS: [&str; 7] = [
     "do_mem_abort",
     "handle_userfault",
 ];
-
-/// While something happens, threads are looked at so often, in nanoseconds, and a bit: what was there for longer was seen.
-const SLACK: u64 = 3_000_000;
 
 /// A sleep that something hung on.
 pub(crate) struct Held<'a> {
@@ -173,9 +171,7 @@ impl<'a> Sleeps<'a> {
             let Some((from, to)) = run.filter(|(from, to)| from < to) else { continue };
             let mut own = Vec::new();
             self.asleep(Stretch { tid: thread.tid, from, to }, &mut own);
-            let is_futex = |look: &Sample| {
-                look.call.is_some_and(|(number, _)| number == libc::SYS_futex as u64)
-            };
+            let is_futex = |look: &Sample| look.is_in_call(&[libc::SYS_futex]);
             own.retain(|one| !may_halt || self.longest(one).is_some_and(|seen| !is_futex(seen)));
             all.extend(own);
         }
@@ -322,14 +318,10 @@ fn is_same(one: &Sample, other: &Sample) -> bool {
 
 /// What a thread slept in, in a word or two.
 fn what(look: &Sample) -> String {
-    let is_in = |functions: &[&str]| {
-        let mut names = look.stack.iter().chain(&look.channel);
-        names.any(|name| functions.contains(&name.as_str()))
-    };
     match (&look.call, &look.channel) {
-        _ if is_in(&STOPPED) => "stopped by a signal".to_owned(),
+        _ if look.is_in(&STOPPED) => "stopped by a signal".to_owned(),
         (Some((number, _)), _) => system_call(*number),
-        (None, _) if is_in(&FAULTS) => "a page fault".to_owned(),
+        (None, _) if look.is_in(&FAULTS) => "a page fault".to_owned(),
         (None, Some(function)) => format!("asleep in {function}"),
         (None, None) => "asleep".to_owned(),
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::index::Index;
+use crate::looks::SLACK;
 use crate::record::{Sample, Thread, Trace, Wake};
 
 /// Waits that another thread of the program has ended, by the one that waited, in the order of their ends.
@@ -20,9 +21,6 @@ pub(super) struct Woken {
     pub(super) at: u64,
     pub(super) by: Option<i32>,
 }
-
-/// A wait's end is known as exactly as threads are looked at, in nanoseconds, and a bit.
-const SLACK: u64 = 3_000_000;
 
 impl Wakes {
     pub(super) fn of(trace: &Trace, index: &Index) -> Self {

@@ -1,13 +1,13 @@
 //! What events have told of threads: how long each ran and waited for a processor, and how much it has read.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use super::accounts::Accounts;
+use super::both_ends::BothEnds;
 use crate::record::{Used, Wake};
 
-/// Waits that are kept of the beginning, and as many of the end: a program that goes on for days is not to fill the memory, and
-/// what its VM's start and end hung on is in these.
+/// Waits that are kept of the beginning, and as many of the end.
 const MOST: usize = 25_000;
 /// A shorter wait delays no other thread, in nanoseconds.
 const SHORT: u64 = 20_000;
@@ -53,9 +53,8 @@ pub(super) struct Ledger {
     pub(super) at: u64,
     /// When memory was last read, after what it was read for had begun.
     pub(super) looked: Cell<Option<u64>>,
-    /// Waits that are over, and the thread that ended each: the first ones, and the last ones.
-    woken: Vec<Wake>,
-    woken_last: VecDeque<Wake>,
+    /// Waits that are over, and the thread that ended each.
+    woken: BothEnds<Wake, MOST>,
     /// What threads had of the processors, and when.
     pub(super) accounts: Accounts,
     known: HashMap<i32, Known>,
@@ -96,26 +95,13 @@ impl Ledger {
             self.becomes(tid, State::Queued, at);
         }
         if known && at.saturating_sub(since) >= SHORT {
-            self.keep(Wake { tid, since, at, by });
+            self.woken.push(Wake { tid, since, at, by });
         }
-    }
-
-    fn keep(&mut self, wake: Wake) {
-        if self.woken.len() < MOST {
-            self.woken.push(wake);
-            return;
-        }
-        if self.woken_last.len() == MOST {
-            self.woken_last.pop_front();
-        }
-        self.woken_last.push_back(wake);
     }
 
     /// The waits that are over, in the order of their ends; there are none of them here any more.
     pub(super) fn take_woken(&mut self) -> Vec<Wake> {
-        let mut all = std::mem::take(&mut self.woken);
-        all.extend(std::mem::take(&mut self.woken_last));
-        all
+        std::mem::take(&mut self.woken).into_vec()
     }
 
     /// A thread whose switches are not told was woken, and so must have waited.
@@ -254,10 +240,11 @@ mod tests {
         ledger.at += SHORT;
         ledger.has_waited(7);
         ledger.wakes(7, Some(8));
-        let last = ledger.woken.pop().map(|one| (one.tid, one.at, one.by));
+        let mut woken = ledger.take_woken();
+        let last = woken.pop().map(|one| (one.tid, one.at, one.by));
         assert_eq!(last, Some((7, ledger.at, Some(8))));
         let one = Wake { tid: 7, since: 1_000, at: 1_000 + SHORT, by: Some(8) };
         let since = 1_000 + 2 * SHORT - 1;
-        assert_eq!(ledger.woken, [one, Wake { tid: 7, since, at: since + SHORT, by: None }]);
+        assert_eq!(woken, [one, Wake { tid: 7, since, at: since + SHORT, by: None }]);
     }
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod attach;
 mod book;
+mod both_ends;
 mod choice;
 mod clock;
 mod denied;

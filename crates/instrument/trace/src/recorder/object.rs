@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::proc::process_of;
+use crate::looks::is_one;
 use crate::sys::ptrace::read_memory;
 
 /// Calls whose first argument is a descriptor that they wait for.
@@ -38,10 +39,6 @@ const LOCK_FILES: [libc::c_long; 2] = [libc::SYS_flock, libc::SYS_fcntl];
 const CONTENDED: u32 = 2;
 /// A thread's number in the word of a futex that lends its priority, beside two bits.
 const OWNER: u32 = 0x3FFF_FFFF;
-
-fn is_one(number: u64, calls: &[libc::c_long]) -> bool {
-    calls.iter().any(|one| *one as u64 == number)
-}
 
 /// The file, the pipe or the socket that a call waits for.
 pub(super) fn file(tid: i32, (number, arguments): (u64, [u64; 4])) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Looks at threads while they wait, without stopping them: what `/proc` says of their system call, of where in the
 //! kernel they are, and of how long they ran.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::accounts::Accounts;
+use super::both_ends::BothEnds;
 use super::clock::Clock;
 use super::limits::Limits;
 use super::marker::Marker;
@@ -110,8 +111,8 @@ pub(super) fn start(
             thread::sleep(pause);
         }
         let marked = marking.and_then(|marking| marking.join().ok()).flatten();
-        let (accounts, lost, throttled) = (book.accounts.take(), book.lost, limits.seen);
-        Looked { samples: book.all(), accounts, lost, marked, throttled }
+        let (accounts, lost, throttled) = (book.accounts.take(), book.kept.lost(), limits.seen);
+        Looked { samples: book.kept.into_vec(), accounts, lost, marked, throttled }
     })
 }
 
@@ -191,10 +192,7 @@ fn stack(text: &str) -> Vec<String> {
 }
 
 struct Samples {
-    /// Those of the beginning, and those of the end; those between them are counted.
-    first: Vec<Sample>,
-    later: VecDeque<Sample>,
-    lost: u64,
+    kept: BothEnds<Sample, MOST>,
     accounts: Accounts,
     /// Of each thread, which sample is the last, and its processor time when that began.
     last: HashMap<i32, (usize, u64)>,
@@ -205,9 +203,7 @@ struct Samples {
 impl Samples {
     fn new() -> Self {
         Self {
-            first: Vec::new(),
-            later: VecDeque::new(),
-            lost: 0,
+            kept: BothEnds::default(),
             accounts: Accounts::new(EXACT),
             last: HashMap::new(),
             faults: HashMap::new(),
@@ -218,7 +214,7 @@ impl Samples {
         self.accounts.add(tid, now, look.used);
         let (faults, system) = self.faulted(tid, look.faults);
         if let Some((last, ran)) = self.last.get(&tid).copied()
-            && let Some(sample) = self.kept(last)
+            && let Some(sample) = self.kept.get_mut(last)
             && look.is_same(sample)
         {
             sample.took = now.saturating_sub(sample.at);
@@ -228,12 +224,12 @@ impl Samples {
             sample.system += system;
             return;
         }
-        self.last.insert(tid, (self.count(), look.used.ran));
+        self.last.insert(tid, (self.kept.count(), look.used.ran));
         let Look { call, channel, stack, .. } = look;
         let waits = call.filter(|_| channel.is_some());
         let file = waits.and_then(|call| object::file(tid, call));
         let holder = waits.and_then(|call| object::holder(tid, call));
-        self.push(Sample {
+        self.kept.push(Sample {
             tid,
             at: now,
             seen: 1,
@@ -258,38 +254,6 @@ impl Samples {
             (faults.saturating_sub(before.0), system.saturating_sub(before.1))
         };
         now.zip(before).map_or((0, 0), |(now, before)| grown(now, before))
-    }
-
-    fn push(&mut self, sample: Sample) {
-        if self.first.len() < MOST {
-            self.first.push(sample);
-            return;
-        }
-        if self.later.len() == MOST {
-            self.later.pop_front();
-            self.lost += 1;
-        }
-        self.later.push_back(sample);
-    }
-
-    /// How many there were.
-    fn count(&self) -> usize {
-        self.first.len() + self.lost as usize + self.later.len()
-    }
-
-    /// A sample by its number, if it is kept.
-    fn kept(&mut self, number: usize) -> Option<&mut Sample> {
-        if number < self.first.len() {
-            return self.first.get_mut(number);
-        }
-        self.later.get_mut(number.checked_sub(self.first.len() + self.lost as usize)?)
-    }
-
-    /// What is kept, in the order in which it began.
-    fn all(self) -> Vec<Sample> {
-        let mut all = self.first;
-        all.extend(self.later);
-        all
     }
 }
 
@@ -323,7 +287,7 @@ mod tests {
         book.add(2, 11, look("a", 0));
         book.add(1, 20, look("a", 105));
         book.add(1, 30, look("b", 106));
-        let all = book.all();
+        let all = book.kept.into_vec();
         let seen: Vec<_> =
             all.iter().map(|one| (one.tid, one.at, one.took, one.seen, one.ran)).collect();
         assert_eq!(seen, [(1, 10, 10, 2, 5), (2, 11, 0, 1, 0), (1, 30, 0, 1, 0)]);
@@ -349,7 +313,8 @@ mod tests {
         ] {
             book.add(1, at, look(faults, stack));
         }
-        let told: Vec<_> = book.all().iter().map(|one| (one.at, one.faults, one.system)).collect();
+        let told: Vec<_> =
+            book.kept.into_vec().iter().map(|one| (one.at, one.faults, one.system)).collect();
         assert_eq!(told, [(1, 5, 30), (3, 20, 50), (4, 0, 0), (5, 0, 0)]);
     }
 
@@ -371,8 +336,8 @@ mod tests {
         book.add(1, last + 5, look(last.to_string()));
         book.last.insert(2, (MOST + 1, 0));
         book.add(2, last + 6, look((MOST + 1).to_string()));
-        assert_eq!(book.lost, MOST as u64 + 1);
-        let all = book.all();
+        assert_eq!(book.kept.lost(), MOST as u64 + 1);
+        let all = book.kept.into_vec();
         assert_eq!((all.len(), all[MOST - 1].at), (2 * MOST, MOST as u64 - 1));
         let ends: Vec<_> =
             all[2 * MOST - 2..].iter().map(|one| (one.tid, one.at, one.seen)).collect();

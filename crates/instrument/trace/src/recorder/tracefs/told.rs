@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::event::Event;
 use crate::calls::{ARCHITECTURES, KVM_RUN};
+use crate::looks::is_one;
 use crate::record::{Call, End};
 use crate::recorder::follow::Follower;
 use crate::recorder::rights::is_32_bit;
@@ -162,7 +163,7 @@ impl Told {
 
     fn leaves(&mut self, follower: &mut Follower, tid: i32, number: u64, result: i64) {
         let reads = [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv];
-        if reads.iter().any(|read| *read as u64 == number) {
+        if is_one(number, &reads) {
             if let Some(ledger) = &mut follower.book.ledger {
                 ledger.reads(tid, u64::try_from(result).unwrap_or(0));
             }
