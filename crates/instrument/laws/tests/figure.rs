@@ -5,20 +5,16 @@ use mayfly_laws::{
 };
 use mayfly_record::Host;
 
+#[path = "common/law.rs"]
+mod common;
+
+use common::law;
+
 fn document(shape: Shape, holds: bool) -> Document {
     let numbers = [1, 10, 40, 64, 1000];
     let point = |n| Point { n, ..Point::default() };
-    let law = Law {
-        shape,
-        others: Vec::new(),
-        exponent: None,
-        growth: None,
-        unsure: None,
-        held_out: 0.05,
-        holds,
-        millisecond: None,
-    };
-    let work = Law { shape: Shape::Constant { base: 700.0 }, holds: true, ..law.clone() };
+    let work = law(Shape::Constant { base: 700.0 });
+    let law = Law { holds, ..law(shape) };
     let entry = Entry {
         pair: Pair { call: Call::AddSlot, dimension: Dimension::Slots },
         series: Series { points: numbers.map(point).into(), ..Series::default() },

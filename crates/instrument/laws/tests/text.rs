@@ -7,6 +7,11 @@ use mayfly_laws::{
 use mayfly_record::Host;
 use proptest::prelude::*;
 
+#[path = "common/law.rs"]
+mod common;
+
+use common::law;
+
 fn entry(dimension: Dimension, law: Law) -> Entry {
     let point = |n, time| Point {
         n,
@@ -24,19 +29,6 @@ fn entry(dimension: Dimension, law: Law) -> Entry {
         work: Some(law.clone()),
         law: Some(law),
         skipped: None,
-    }
-}
-
-fn law(shape: Shape) -> Law {
-    Law {
-        shape,
-        others: Vec::new(),
-        exponent: None,
-        growth: None,
-        unsure: None,
-        held_out: 0.05,
-        holds: true,
-        millisecond: None,
     }
 }
 

@@ -1,19 +1,15 @@
 //! What is told of a VMM that runs: only of what it has, and only within what was measured.
 
-use mayfly_laws::{Call, Dimension, Document, Entry, Law, Pair, Point, SCHEMA, Series, Shape, Vmm};
+use mayfly_laws::{Call, Dimension, Document, Entry, Pair, Point, SCHEMA, Series, Shape, Vmm};
 use mayfly_record::Host;
 
+#[path = "common/law.rs"]
+mod common;
+
+use common::law;
+
 fn entry(call: Call, dimension: Dimension, shape: Shape, to: u64) -> Entry {
-    let law = Law {
-        shape,
-        others: Vec::new(),
-        exponent: None,
-        growth: None,
-        unsure: None,
-        held_out: 0.05,
-        holds: true,
-        millisecond: None,
-    };
+    let law = law(shape);
     let point = |n| Point { n, ..Point::default() };
     Entry {
         pair: Pair { call, dimension },
