@@ -66,10 +66,7 @@ fn traces_of(traces: &[Trace], options: &Compare) -> Result<(), Failure> {
         Format::Csv => comparison.csv(),
         Format::Json => comparison.json(),
     })?;
-    let lost = traces.iter().find_map(Trace::incomplete);
-    if let Some(why) = lost.filter(|_| !options.fail_if.is_empty()) {
-        return Err(Failure::incomplete(why));
-    }
+    Failure::if_incomplete(&options.fail_if, traces.iter().find_map(Trace::incomplete))?;
     let Some(first) = beyond.first() else { return Ok(()) };
     Err(Failure::runtime(format_args!("{first}{}", and_more(beyond.len() - 1))))
 }

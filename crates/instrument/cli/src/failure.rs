@@ -34,11 +34,14 @@ impl Failure {
         Self { code: 3, message: format!("nothing that was asked for could run: {why}") }
     }
 
-    /// A bound cannot be held against a record of which something was lost: exit code 4.
-    pub(crate) fn incomplete(why: impl Display) -> Self {
-        Self {
-            code: 4,
-            message: format!("the record is incomplete, and bounds are not checked: {why}"),
+    /// No bound can be held against a record of which something was lost, as `lost` says: exit code 4, if there is a bound.
+    pub(crate) fn if_incomplete<T>(bounds: &[T], lost: Option<String>) -> Result<(), Self> {
+        match lost.filter(|_| !bounds.is_empty()) {
+            None => Ok(()),
+            Some(why) => Err(Self {
+                code: 4,
+                message: format!("the record is incomplete, and bounds are not checked: {why}"),
+            }),
         }
     }
 

@@ -55,9 +55,8 @@ pub(crate) fn runs(options: &args::Trace, count: u32) -> Result<(), Failure> {
         Stream::Err.write(&runs.to_string())?;
     }
     let whole = partial.map_or(Ok(()), |why| Err(Failure::runtime(why)));
-    let lost = runs.incomplete().filter(|_| !options.fail_if.is_empty());
-    let lost = lost.map_or(Ok(()), |why| Err(Failure::incomplete(why)));
-    let kept = kept.and(whole).and(lost);
+    let kept = kept.and(whole);
+    let kept = kept.and(Failure::if_incomplete(&options.fail_if, runs.incomplete()));
     end_as(end, kept.and_then(|()| within(&options.fail_if, &record)))
 }
 

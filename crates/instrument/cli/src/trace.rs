@@ -199,8 +199,6 @@ fn names_something(threshold: &Threshold, has_causes: bool) -> Result<(), Failur
 fn keeps(options: &args::Trace, trace: &Trace) -> Result<(), Failure> {
     let host = trace.host.clone().unwrap_or_default();
     let rows = [trace.figures()].into_iter().chain(trace.figures_of_vms());
-    if let Some(why) = trace.incomplete().filter(|_| !options.fail_if.is_empty()) {
-        return Err(Failure::incomplete(why));
-    }
+    Failure::if_incomplete(&options.fail_if, trace.incomplete())?;
     within(&options.fail_if, &Record::new(host, rows.collect()))
 }
