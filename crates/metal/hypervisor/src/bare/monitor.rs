@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::command::{Command, HELP};
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::plan::{self, Plan};
@@ -24,8 +23,8 @@ mod typing;
 
 use crate::bare::own::disk;
 use crate::bare::processor::{power_off, timer};
+use crate::bare::threads;
 use crate::bare::threads::console::{self, say};
-use crate::bare::threads::{self, Name};
 use crate::bare::vm::{Machine, Template};
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
@@ -332,12 +331,9 @@ impl Monitor {
         machine.begin();
         // Others may have borrowed what it is guaranteed.
         self.pass_on_until(u64::MAX, |_| machine.has_memory());
-        let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
-        let work = move || host::run(&*host, &its);
-        if threads::spawn_for(Name::new("the run"), share, &machine.account, work).is_err() {
-            machine.over();
-            say!("mayfly: {name} does not start: there is no memory for its thread");
+        if let Err(why) = host::spawn(machine, move || host::run(&*host, &its)) {
+            say!("mayfly: {name} does not start: {why}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What happens to VMs by itself, until it is said: a bounded number of events. Those beyond are lost, and counted.
 
+use alloc::collections::VecDeque;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,7 @@ pub enum Event {
 /// Events that were not said yet.
 #[derive(Debug)]
 pub struct Events {
-    /// The next is at the end.
-    queue: Vec<Event>,
+    queue: VecDeque<Event>,
     most: usize,
     lost: u64,
 }
@@ -28,7 +27,7 @@ pub struct Events {
 impl Events {
     /// None, with room for so many; nothing, if there is no memory for that.
     pub fn try_new(most: usize) -> Option<Self> {
-        let mut queue = Vec::new();
+        let mut queue = VecDeque::new();
         queue.try_reserve_exact(most).ok()?;
         Some(Self { queue, most, lost: 0 })
     }
@@ -39,13 +38,13 @@ impl Events {
         if self.lost > 0 || self.queue.len() >= self.most {
             self.lost = self.lost.saturating_add(1);
         } else {
-            self.queue.insert(0, event);
+            self.queue.push_back(event);
         }
     }
 
     /// The next that is to be said.
     pub fn take(&mut self) -> Option<Event> {
-        let next = self.queue.pop();
+        let next = self.queue.pop_front();
         next.or_else(|| (self.lost > 0).then(|| Event::Lost(core::mem::take(&mut self.lost))))
     }
 }

@@ -37,3 +37,4 @@ pub(crate) mod uplink;
 pub(crate) use card::{Card, make};
 pub(crate) use desk::{Desk, Seat};
 pub(crate) use outgoing::UPLINK;
+pub(crate) use ports::now;

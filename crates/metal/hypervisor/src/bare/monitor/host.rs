@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
@@ -10,6 +11,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use super::ends;
 use crate::bare::measure;
 use crate::bare::threads::console::say;
+use crate::bare::threads::{self, Name};
 use crate::bare::vm::arch::with_format;
 use crate::bare::vm::{Host, Machine, TableFormat, WithFormat};
 
@@ -53,6 +55,23 @@ impl WithFormat for Start {
 /// The host of the format that this machine's processors have.
 pub(super) fn start() -> Result<Arc<dyn AnyHost>, OutOfMemory> {
     with_format(Start)
+}
+
+/// Starts the thread of a VM, which has what it is guaranteed.
+///
+/// # Errors
+///
+/// Why not. Then the VM is over.
+pub(super) fn spawn(
+    machine: &Machine,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), &'static str> {
+    let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
+    let spawned = threads::spawn_for(Name::new("the run"), share, &machine.account, work);
+    spawned.map_err(|_| {
+        machine.over();
+        "there is no memory for its thread"
+    })
 }
 
 /// What the thread of a VM does: a run, and another as long as the guest restarts the machine.

@@ -18,9 +18,9 @@ use mayfly_hypervisor::plan::{self, Plan};
 use mayfly_hypervisor::service::{End as FlowEnd, Next, Offer, Phase};
 use mayfly_vm::platform::time::Instant;
 
-use super::host::AnyHost;
+use super::host::{self, AnyHost};
 use super::{Monitor, ends};
-use crate::bare::devices::network::{Desk, Seat};
+use crate::bare::devices::network::{Desk, Seat, now};
 use crate::bare::processor::timer;
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Account, Name};
@@ -224,20 +224,14 @@ impl Worker {
             machine.over();
             return Err("what it is guaranteed is borrowed by others".to_string());
         }
-        let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
         let (host, its, desk) = (Arc::clone(host), Arc::clone(&machine), Arc::clone(&served.desk));
-        let work = move || {
+        host::spawn(&machine, move || {
             // A fork that cannot begin is one that has ended: its client hears nothing of it, and asks again.
             let _ = host.run(&its);
             its.over();
             drop(its);
             desk.bell.ring();
-        };
-        let account = &machine.account;
-        if threads::spawn_for(Name::new("the run"), share, account, work).is_err() {
-            machine.over();
-            return Err("there is no memory for its thread".to_string());
-        }
+        })?;
         self.machines.push((flow, machine));
         Ok(())
     }
@@ -249,11 +243,6 @@ impl Worker {
             say!("mayfly: {} has made no fork for {count} connections: {why}", self.served.name);
         }
     }
-}
-
-/// The time, in nanoseconds.
-fn now() -> u64 {
-    timer::instant(timer::ticks()).as_nanos()
 }
 
 /// The ticks of a time, which is in nanoseconds.

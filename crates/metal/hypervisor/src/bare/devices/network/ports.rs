@@ -228,6 +228,6 @@ pub(super) fn cut(
 }
 
 /// The time, in nanoseconds.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     timer::instant(timer::ticks()).as_nanos()
 }
