@@ -1,5 +1,5 @@
-//! Drivers for the devices of the machine itself: a network card and a disk, both virtio (1.2), and the partitions of the
-//! disk.
+//! Drivers for the devices of the machine itself: a network card, a disk and a console, all virtio (1.2), and the partitions
+//! of the disk.
 //!
 //! **Nothing waits.** A caller starts what it wants. When the device has interrupted, it takes what is done. Buffers are
 //! allocated once, and each has one owner at any time: the device, or a value in the caller's hands.
@@ -15,6 +15,7 @@ extern crate alloc;
 
 mod buffer;
 mod card;
+mod console;
 mod disk;
 mod partitions;
 mod ring;
@@ -22,6 +23,7 @@ mod rooms;
 mod start;
 
 pub use card::{Card, FRAME_BYTES, Outgoing, Received};
+pub use console::{Change, Console, WRITE_BYTES};
 pub use disk::{Disk, DiskInfo, Failed, Operation, PIECE_BYTES, SLOTS, Slot};
 pub use partitions::{BadTable, Names, Partition, Partitions, SECTOR};
 pub use rooms::Rooms;

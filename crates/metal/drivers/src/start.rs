@@ -30,6 +30,9 @@ pub enum Unusable {
     /// A disk that takes so little at a time.
     #[error("it takes only {0} bytes at a time")]
     SegmentSize(u32),
+    /// A console that has no port but the one for a user.
+    #[error("it has no ports (QEMU: -device virtserialport)")]
+    Ports,
     /// There is no memory for its buffers.
     #[error("there is too little memory for its buffers")]
     NoMemory,

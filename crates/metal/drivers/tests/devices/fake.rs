@@ -62,7 +62,7 @@ pub(crate) struct State {
     pub(crate) notified: Vec<u16>,
     /// How often it was stopped after it had begun to work.
     pub(crate) stops: u32,
-    queues: [Queue; 2],
+    queues: [Queue; 6],
 }
 
 #[derive(Clone)]
@@ -114,7 +114,7 @@ impl Fake {
             most: 256,
             notified: Vec::new(),
             stops: 0,
-            queues: [Queue::default(); 2],
+            queues: [Queue::default(); 6],
         };
         Self(Arc::new(Mutex::new(state)), kind)
     }
