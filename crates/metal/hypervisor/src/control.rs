@@ -10,12 +10,14 @@
 //! | `create` | `name`, `like`; `parameters`, `arguments` | `vm create`: a VM with the kernel and ramdisks of VM `like` |
 //! | `start`, `stop`, `destroy` | `name` | as the commands of the monitor |
 //! | `freeze` | `name` | ends the VM, and keeps what it was |
+//! | `reset` | `name` | has a fork go on as its frozen VM was, again |
 //! | `fork` | `name`, `from`; `count`, `parameters` | one VM that goes on as the frozen VM `from` was, or `count` of them |
 //! | `stat` | `name`, or none for all VMs | says what VMs have |
 //!
-//! The fields before the semicolon have to be there. `parameters` is a list of texts, such as `["vcpus=2"]`. A field that
-//! does not belong to the request is an error, and so is one that is there twice: nobody's typing error changes what is
-//! done.
+//! The fields before the semicolon have to be there. `parameters` is a list of at most 16 texts, such as `["vcpus=2"]`. A field
+//! that does not belong to the request is an error, and so is one that is there twice: nobody's typing error changes what is
+//! done. A line ends by a line feed or a carriage return, and an empty one means nothing. A program begins with an empty
+//! line: the one before it may have left half a line.
 //!
 //! ```text
 //! {"version":1,"id":7,"do":"fork","name":"web","from":"linux","count":2,"parameters":["overcommit=yes"]}
@@ -36,8 +38,11 @@
 //! cannot be) and `refused` (the monitor could not do it). `message` is for people; for `field`, it is the name of the
 //! field. Where a line is no request, `id` is `null`.
 //!
-//! What happens to VMs by itself comes in between: `ended`, `out-of-memory` and `crashed`, with the `name`. Events that
-//! nobody has read in time are lost, which is said as well:
+//! Requests are done one after the other. The next line is read when the answer to the one before has gone out. A program
+//! that has gone gets no answer, but what it has asked for is done.
+//!
+//! What happens to VMs by itself comes in between: `ended`, `out-of-memory` and `crashed`, with the `name`. An event waits
+//! until a program is there. Events that nobody has read in time are lost, which is said as well:
 //!
 //! ```text
 //! {"version":1,"event":"ended","name":"web-0"}
@@ -50,15 +55,19 @@
 //! of a line takes a few times its bytes of memory, and no deeper calls than the longest request: none has a list in a
 //! list.
 
+mod desk;
 mod events;
 mod lines;
 mod request;
 mod said;
+mod talk;
 
-pub use events::{Event, Events};
+pub use desk::{Asked, Desk, LineBytes, Next};
+pub use events::{Event, Events, Name};
 pub use lines::{LONGEST, Line, Lines};
 pub use request::{Refused, Request, Why};
 pub use said::{Said, Vm};
+pub use talk::{Locked, Port, Talk};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 1;

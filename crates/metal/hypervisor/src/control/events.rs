@@ -1,17 +1,41 @@
 //! What happens to VMs by itself, until it is said: a bounded number of events. Those beyond are lost, and counted.
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
+
+/// The most bytes of the name of a VM ([`is_name`](crate::plan::is_name)).
+const LONGEST: usize = 32;
+
+/// The name of a VM. An event is kept where no memory is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Name {
+    /// This name; as much of it as the longest name has.
+    pub fn new(name: &str) -> Self {
+        let len = name.floor_char_boundary(LONGEST);
+        let mut bytes = [0; LONGEST];
+        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        Self { bytes, len }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
 
 /// What has happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A VM has ended: its guest has powered it off, or somebody has ended it.
-    Ended(String),
+    /// A VM has ended: its guest has powered it off, or somebody has ended or frozen it.
+    Ended(Name),
     /// A VM was ended, because memory had ended.
-    OutOfMemory(String),
+    OutOfMemory(Name),
     /// A VM could not go on, or could not begin.
-    Crashed(String),
+    Crashed(Name),
     /// So many events were lost, before those that follow.
     Lost(u64),
 }
@@ -46,5 +70,15 @@ impl Events {
     pub fn take(&mut self) -> Option<Event> {
         let next = self.queue.pop_front();
         next.or_else(|| (self.lost > 0).then(|| Event::Lost(core::mem::take(&mut self.lost))))
+    }
+
+    /// One that was taken was not said: nobody was there any more. It is before all others.
+    pub fn give_back(&mut self, event: Event) {
+        match event {
+            Event::Lost(count) => self.lost = self.lost.saturating_add(count),
+            // Its place may be another's by now.
+            _ if self.queue.len() < self.most => self.queue.push_front(event),
+            _ => self.lost = self.lost.saturating_add(1),
+        }
     }
 }

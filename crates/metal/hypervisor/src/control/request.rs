@@ -2,15 +2,17 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::VERSION;
 use super::lines::{LONGEST, Line};
 use crate::command::{Command, Forks, MOST_FORKS};
+use crate::plan::is_name;
 
-/// The longest name of a VM, in bytes.
-const LONGEST_NAME: usize = 64;
+/// The most parameters of a VM: what a line has of them is read without a look for interrupts.
+const MOST_PARAMETERS: usize = 16;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub enum Why {
     Field(&'static str),
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
     version: u32,
@@ -55,8 +57,38 @@ struct Fields {
     like: Option<String>,
     from: Option<String>,
     count: Option<u32>,
-    parameters: Option<Vec<String>>,
+    parameters: Option<Words>,
     arguments: Option<String>,
+}
+
+/// A list of texts, of a bounded length.
+struct Words(Vec<String>);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(WordsOf)
+    }
+}
+
+struct WordsOf;
+
+impl<'de> Visitor<'de> for WordsOf {
+    type Value = Words;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MOST_PARAMETERS} texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+        let mut words = Vec::new();
+        while let Some(word) = list.next_element()? {
+            if words.len() == MOST_PARAMETERS {
+                return Err(Error::invalid_length(words.len() + 1, &self));
+            }
+            words.push(word);
+        }
+        Ok(Words(words))
+    }
 }
 
 impl Request {
@@ -97,6 +129,7 @@ impl Fields {
             "stop" => Command::Stop(vm(self.name.take(), "name")?),
             "destroy" => Command::Destroy(vm(self.name.take(), "name")?),
             "freeze" => Command::Forks(Forks::Freeze(vm(self.name.take(), "name")?)),
+            "reset" => Command::Forks(Forks::Reset(vm(self.name.take(), "name")?)),
             "fork" => Command::Forks(Forks::Fork {
                 name: vm(self.name.take(), "name")?,
                 from: vm(self.from.take(), "from")?,
@@ -128,16 +161,14 @@ impl Fields {
     }
 }
 
-/// The name of a VM: what can be typed as one word, and is no parameter.
+/// The name of a VM.
 fn vm(name: Option<String>, field: &'static str) -> Result<String, Why> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let name = name.filter(|name| (1..=LONGEST_NAME).contains(&name.len()));
-    name.filter(|name| name.bytes().all(is_plain)).ok_or(Why::Field(field))
+    name.filter(|name| is_name(name)).ok_or(Why::Field(field))
 }
 
 /// Each is one word. What it means is judged where the VM is made.
-fn parameters(words: Option<Vec<String>>) -> Result<Vec<String>, Why> {
-    let words = words.unwrap_or_default();
+fn parameters(words: Option<Words>) -> Result<Vec<String>, Why> {
+    let words = words.map_or_else(Vec::new, |Words(words)| words);
     let is_word = |word: &String| {
         !word.is_empty() && word != "--" && word.bytes().all(|byte| byte.is_ascii_graphic())
     };

@@ -3,9 +3,13 @@
 use serde::Serialize;
 
 use super::VERSION;
-use super::events::Event;
+use super::desk::LineBytes;
+use super::events::{Event, Name};
 use super::lines::LONGEST;
 use super::request::{Refused, Why};
+
+/// So many bytes of a message fit into a line, if each is six bytes there, `\\u0001`.
+const SHORT: usize = 128;
 
 /// What a VM has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -84,20 +88,30 @@ impl Why {
                 "a line is a JSON object: version, id, do, and what belongs to that",
             ),
             Self::Version => ("version", "this is version 1 of the protocol"),
-            Self::NoSuchRequest => {
-                ("no-such-request", "do is create, start, stop, destroy, freeze, fork or stat")
-            }
+            Self::NoSuchRequest => (
+                "no-such-request",
+                "do is create, start, stop, destroy, freeze, fork, reset or stat",
+            ),
             Self::Field(field) => ("field", field),
         }
     }
 }
 
 impl<'a> Said<'a> {
-    /// Writes the line with its end. Nothing, if it has more bytes than a line may have.
-    pub fn write(self, line: &mut [u8; LONGEST + 1]) -> Option<&[u8]> {
-        let len = serde_json_core::to_slice(&self.fields(), &mut line[..LONGEST]).ok()?;
-        *line.get_mut(len)? = b'\n';
-        line.get(..=len)
+    /// Writes the line with its end. Of a message that is too long for a line, the beginning is said.
+    pub fn write(self, line: &mut LineBytes) -> &[u8] {
+        let whole = serde_json_core::to_slice(&self.fields(), &mut line[..LONGEST]);
+        let len = match (whole, self) {
+            (Ok(len), _) => len,
+            (Err(_), Self::Failed(id, why)) => {
+                let short = Self::Failed(id, &why[..why.floor_char_boundary(SHORT)]);
+                serde_json_core::to_slice(&short.fields(), &mut line[..LONGEST]).unwrap_or(0)
+            }
+            // All else that is said is shorter.
+            (Err(_), _) => 0,
+        };
+        line[len] = b'\n';
+        &line[..=len]
     }
 
     fn fields(self) -> Fields<'a> {
@@ -130,7 +144,7 @@ impl<'a> Said<'a> {
                     Event::Crashed(name) => ("crashed", Some(name), None),
                     Event::Lost(count) => ("lost", None, Some(*count)),
                 };
-                Fields { event: Some(event), name: name.map(|name| &**name), count, ..none }
+                Fields { event: Some(event), name: name.map(Name::as_str), count, ..none }
             }
         }
     }
