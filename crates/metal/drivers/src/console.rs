@@ -58,6 +58,19 @@ mod event {
 /// What is said to the device, each once, in this order.
 const SAID: [u16; 3] = [event::DEVICE_READY, event::PORT_READY, event::PORT_OPEN];
 
+/// The port of a message, what it is about, and its value.
+const fn unpack(head: [u8; MESSAGE]) -> (u32, u16, u16) {
+    let [p0, p1, p2, p3, e0, e1, v0, v1] = head;
+    let port = u32::from_le_bytes([p0, p1, p2, p3]);
+    (port, u16::from_le_bytes([e0, e1]), u16::from_le_bytes([v0, v1]))
+}
+
+fn pack(port: u32, event: u16, value: u16) -> [u8; MESSAGE] {
+    let ([p0, p1, p2, p3], [e0, e1]) = (port.to_le_bytes(), event.to_le_bytes());
+    let [v0, v1] = value.to_le_bytes();
+    [p0, p1, p2, p3, e0, e1, v0, v1]
+}
+
 /// What has become of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -215,11 +228,11 @@ impl<H: Hal, T: Transport> Console<H, T> {
     }
 
     fn understand(&mut self, message: &[u8]) -> Change {
-        let Some((&[a, b, c, d, e, f, g, h], name)) = message.split_first_chunk::<MESSAGE>() else {
+        let Some((head, name)) = message.split_first_chunk::<MESSAGE>() else {
             return Change::Other;
         };
-        let value = u16::from_le_bytes([g, h]);
-        match (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f])) {
+        let (port, event, value) = unpack(*head);
+        match (port, event) {
             (PORT, event::PORT_ADD) if !self.port.is_there => {
                 self.port.is_there = true;
                 self.owed[1] = true;
@@ -248,7 +261,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
     /// Says what is to be said to the device, as far as there is room.
     fn say(&mut self) -> Result<(), Broken> {
         self.check()?;
-        for at in 0..SAID.len() {
+        for (at, event) in SAID.into_iter().enumerate() {
             if !self.owed[at] {
                 continue;
             }
@@ -258,10 +271,8 @@ impl<H: Hal, T: Transport> Console<H, T> {
             }
             let Some(mut buffer) = self.queues.answer_room.pop() else { break };
             // The console as a whole has no number.
-            let port = if at == 0 { u32::MAX } else { PORT };
-            let [a, b, c, d] = port.to_le_bytes();
-            let [e, f] = SAID[at].to_le_bytes();
-            buffer.bytes_mut()[..MESSAGE].copy_from_slice(&[a, b, c, d, e, f, 1, 0]);
+            let port = if event == event::DEVICE_READY { u32::MAX } else { PORT };
+            buffer.bytes_mut()[..MESSAGE].copy_from_slice(&pack(port, event, 1));
             match self.queues.answers.add(Leaving { buffer, len: MESSAGE }) {
                 Ok(()) => self.owed[at] = false,
                 // There are as many descriptors as buffers.
@@ -279,21 +290,20 @@ impl<H: Hal, T: Transport> Console<H, T> {
     /// [`Broken`], from then on.
     pub fn read(&mut self, into: &mut [u8]) -> Result<usize, Broken> {
         self.check()?;
-        let (arrived, from, len) = match self.rest.take() {
-            Some(rest) => rest,
-            None => {
-                let taken = self.queues.receive.take();
-                let Some((arrived, written)) = self.unless_broken(taken)? else { return Ok(0) };
-                let len = written as usize;
-                // A length that the buffer does not have; or of a port that is not meant, which was not opened.
-                if len > arrived.buffer.bytes().len() || !self.port.is_meant {
-                    let _ = self.queues.receive.add(arrived);
-                    return Ok(0);
-                }
-                // A program writes there, whatever was told.
-                self.port.is_open = true;
-                (arrived, 0, len)
+        let (arrived, from, len) = if let Some(rest) = self.rest.take() {
+            rest
+        } else {
+            let taken = self.queues.receive.take();
+            let Some((arrived, written)) = self.unless_broken(taken)? else { return Ok(0) };
+            let len = written as usize;
+            // A length that the buffer does not have; or of a port that is not meant, which was not opened.
+            if len > arrived.buffer.bytes().len() || !self.port.is_meant {
+                let _ = self.queues.receive.add(arrived);
+                return Ok(0);
             }
+            // A program writes there, whatever was told.
+            self.port.is_open = true;
+            (arrived, 0, len)
         };
         let bytes = &arrived.buffer.bytes()[from..len];
         let count = bytes.len().min(into.len());

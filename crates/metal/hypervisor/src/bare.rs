@@ -6,7 +6,7 @@
 //! | [`processor`] | processors, frames and the heap, the serial port, the trace of what hardware sees |
 //! | [`threads`] | threads, waiting, interrupts, the console |
 //! | [`world`] | what the core asks of its platform; the memory of a VM, and what happens when memory ends |
-//! | [`own`] | the machine's own network card and disk |
+//! | [`own`] | the machine's own network card, disk and console |
 //! | [`devices`] | the devices of a VM |
 //! | [`vm`] | a VM, its vCPUs, and one run of it from its first vCPU to its end |
 //! | [`measure`] | lifecycles of a bare guest, counted in instructions |

@@ -1,5 +1,5 @@
-//! The machine's own devices: a network card and a disk, if it has them. Both are virtio, behind registers in memory, and
-//! the device tree says where. A machine without them works as well.
+//! The machine's own devices: a network card, a disk and a console, if it has them. All are virtio, behind registers in
+//! memory, and the device tree says where. A machine without them works as well.
 //!
 //! **Interrupts.** The processor that sees a device's interrupt acknowledges it at once, and rings the bell of the thread
 //! that serves the device. This thread is the only one that takes what the device has done. It sleeps otherwise.
@@ -14,6 +14,7 @@ use crate::bare::processor::{own, shared, this_cpu};
 use crate::bare::threads::console::say;
 
 pub(crate) mod card;
+pub(crate) mod console;
 pub(crate) mod disk;
 mod dma;
 pub(crate) mod tenant;
@@ -24,10 +25,11 @@ type Registers = MmioTransport<'static>;
 /// The numbers of the devices.
 const CARD: usize = 0;
 const DISK: usize = 1;
+const CONSOLE: usize = 2;
 
-/// Starts the first card, and the first disk, that are at these places.
+/// Starts the first card, the first disk and the first console that are at these places.
 pub(crate) fn find(places: &[VirtioPlace]) {
-    let (mut has_card, mut has_disk) = (false, false);
+    let mut has = [false; own::MOST];
     for place in places {
         let at = place.region.start;
         let size = place.region.end - at;
@@ -50,18 +52,23 @@ pub(crate) fn find(places: &[VirtioPlace]) {
                 continue;
             }
         };
-        let (which, what, is_one_more) = match registers.device_type() {
-            DeviceType::Network => (CARD, "network card", core::mem::replace(&mut has_card, true)),
-            DeviceType::Block => (DISK, "disk", core::mem::replace(&mut has_disk, true)),
+        let (which, what) = match registers.device_type() {
+            DeviceType::Network => (CARD, "network card"),
+            DeviceType::Block => (DISK, "disk"),
+            DeviceType::Console => (CONSOLE, "console"),
             _ => continue,
         };
-        if is_one_more {
+        if core::mem::replace(&mut has[which], true) {
             say!("mayfly: the {what} at {at:#x} is not used: there is another");
             continue;
         }
         // SAFETY: as above; of the interrupt's registers nothing is made.
         unsafe { own::set(which, place.interrupt, at as usize) };
-        let started = if which == CARD { card::set(registers) } else { disk::set(registers) };
+        let started = match which {
+            CARD => card::set(registers),
+            DISK => disk::set(registers),
+            _ => console::set(registers),
+        };
         match started {
             Ok(()) => {
                 shared::gic().set_edge(place.interrupt, place.is_edge);

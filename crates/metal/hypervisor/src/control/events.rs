@@ -5,6 +5,12 @@ use alloc::collections::VecDeque;
 /// The most bytes of the name of a VM ([`is_name`](crate::plan::is_name)).
 const LONGEST: usize = 32;
 
+/// As much of a text as has `most` bytes at most.
+pub(super) fn beginning(text: &str, most: usize) -> &str {
+    let mut lens = (0..=most.min(text.len())).rev();
+    lens.find_map(|len| text.get(..len)).unwrap_or_default()
+}
+
 /// The name of a VM. An event is kept where no memory is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -15,10 +21,10 @@ pub struct Name {
 impl Name {
     /// This name; as much of it as the longest name has.
     pub fn new(name: &str) -> Self {
-        let len = name.floor_char_boundary(LONGEST);
+        let name = beginning(name, LONGEST);
         let mut bytes = [0; LONGEST];
-        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-        Self { bytes, len }
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Self { bytes, len: name.len() }
     }
 
     /// The name as text.

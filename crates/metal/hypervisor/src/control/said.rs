@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::VERSION;
 use super::desk::LineBytes;
-use super::events::{Event, Name};
+use super::events::{Event, Name, beginning};
 use super::lines::LONGEST;
 use super::request::{Refused, Why};
 
@@ -104,7 +104,7 @@ impl<'a> Said<'a> {
         let len = match (whole, self) {
             (Ok(len), _) => len,
             (Err(_), Self::Failed(id, why)) => {
-                let short = Self::Failed(id, &why[..why.floor_char_boundary(SHORT)]);
+                let short = Self::Failed(id, beginning(why, SHORT));
                 serde_json_core::to_slice(&short.fields(), &mut line[..LONGEST]).unwrap_or(0)
             }
             // All else that is said is shorter.

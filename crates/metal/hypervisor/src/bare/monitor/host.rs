@@ -8,7 +8,7 @@ use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 
-use super::ends;
+use super::{control, ends};
 use crate::bare::measure;
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
@@ -78,21 +78,21 @@ pub(super) fn spawn(
 pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
     let name = &machine.plan.name;
     let mut restarts = 0_u64;
-    loop {
+    let end = loop {
         match host.run(machine) {
             Ok(End::Reset) if machine.is_fork() => {
                 // Its kernel was never loaded: another run would begin as the frozen VM was, with the disk of this one.
                 say!(
                     "mayfly: {name} restarts, and ends: vm reset has a fork go on as its frozen VM was"
                 );
-                break;
+                break End::Reset;
             }
             Ok(End::Reset) if machine.is_disk_busy() => {
                 // What the next run writes might be overwritten by what this one has written.
                 say!(
                     "mayfly: {name} restarts, and ends: the machine's disk has not answered what it was asked for"
                 );
-                break;
+                break End::Reset;
             }
             Ok(End::Reset) => {
                 machine.settle();
@@ -108,14 +108,15 @@ pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
             }
             Ok(end) => {
                 say!("mayfly: {name} {end}");
-                break;
+                break end;
             }
             Err(why) => {
                 say!("mayfly: {name} does not start: {why}");
-                break;
+                break End::Failed;
             }
         }
-    }
+    };
     machine.over();
+    control::tell(name, end);
     ends::note();
 }

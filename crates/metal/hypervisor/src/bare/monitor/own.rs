@@ -2,6 +2,7 @@
 
 use mayfly_vm::platform::memory::OutOfMemory;
 
+use super::control;
 use crate::bare::devices::network::uplink;
 use crate::bare::own::disk;
 use crate::bare::threads::{self, Name};
@@ -13,6 +14,7 @@ use crate::bare::threads::{self, Name};
 /// [`OutOfMemory`], when there is none for a stack.
 pub(super) fn start() -> Result<(), OutOfMemory> {
     uplink::start()?;
+    control::start()?;
     match disk::get() {
         Some(disk) => threads::spawn(Name::new("the disk"), || disk.serve()),
         None => Ok(()),

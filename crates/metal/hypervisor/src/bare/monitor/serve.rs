@@ -47,7 +47,7 @@ impl Monitor {
     }
 
     fn try_serve(&mut self, name: &str, from: &str, parameters: &[String]) -> Result<(), String> {
-        let Some(model) = self.find(from) else { return Err(format!("it needs {from}")) };
+        let model = self.find(from)?;
         let template = model
             .template()
             .ok_or_else(|| format!("{from} is not frozen: vm freeze {from} first"))?;
@@ -97,7 +97,7 @@ impl Monitor {
             let forks = served.desk.with(|service| service.forks());
             forks.gone >= count && forks.gone == forks.made
         };
-        self.pass_on_until(u64::MAX, |_| is_enough(&served));
+        self.rest_until(u64::MAX, |_| is_enough(&served));
     }
 
     /// Ends a service, and waits until everything that its forks had is freed. Returns whether there is one of that name.

@@ -2,6 +2,7 @@
 //! overflows.
 
 use alloc::format;
+use alloc::string::{String, ToString};
 
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::plan::Plan;
@@ -17,18 +18,20 @@ impl Monitor {
     pub(super) fn shares(&mut self, seconds: u64) {
         let machines = self.machines.clone();
         shares::measure(&machines, seconds, |moment| {
-            self.pass_on_until(moment, |_| false);
+            self.rest_until(moment, |_| false);
         });
     }
 
     /// Has a thread of a VM overflow its stack, or the idle thread of a processor.
-    pub(super) fn overflow(&self, name: Option<&str>) {
-        let Some(name) = name else { return threads::overflow_idle() };
-        let Some(machine) = self.find(name) else { return };
+    pub(super) fn overflow(&self, name: Option<&str>) -> Result<(), String> {
+        let Some(name) = name else {
+            threads::overflow_idle();
+            return Ok(());
+        };
+        let machine = self.find(name)?;
         let (name, account) = (Name::new("a test"), &machine.account);
-        if threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow).is_err() {
-            say!("mayfly: there is no memory for a thread");
-        }
+        threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow)
+            .map_err(|_| "there is no memory for a thread".to_string())
     }
 
     pub(super) fn trace(&self, mib: u64) {
@@ -42,13 +45,13 @@ impl Monitor {
 
     /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have
     /// lost.
-    pub(super) fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) {
+    pub(super) fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) -> Result<(), String> {
         let before = Possession::now();
         let longest = timer::frequency().saturating_mul(most) / 1000;
         for number in 0..count {
             let name = format!("{}-{number}", like.name);
-            let Some(machine) = make(Plan { name, ..like.clone() }, None) else { return };
-            self.start(&machine);
+            let machine = make(Plan { name, ..like.clone() }, None)?;
+            self.start(&machine)?;
             let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
             self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
             self.stop(&machine);
@@ -58,5 +61,6 @@ impl Monitor {
             "mayfly: {count} runs like {}: {frames} frames and {bytes} bytes of heap lost",
             like.name
         );
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
@@ -25,8 +26,13 @@ use crate::bare::world::memory::GuestMemory;
 use crate::bare::world::share::{Share, check, pause};
 use crate::bare::world::{World, Worlds};
 
+/// How many VMs were made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// A VM.
 pub(crate) struct Machine {
+    /// Which one it is, from 1 on, in the order in which they were made.
+    pub(crate) number: u64,
     pub(crate) plan: Plan,
     pub(crate) uart: Arc<Uart>,
     pub(crate) counts: Arc<Counts>,
@@ -71,6 +77,7 @@ impl Machine {
         let present = SpinLock::new(Present::Stopped);
         let account = Account::new(&plan.name, plan.weight, plan.cap);
         Ok(Self {
+            number: MADE.fetch_add(1, Ordering::Relaxed) + 1,
             plan,
             uart,
             counts: Arc::default(),

@@ -11,8 +11,8 @@ const INTERRUPT_ACK: usize = 0x64;
 /// The device has told of a change of its configuration, or asks for its reset.
 const CHANGE: u32 = 2;
 
-/// The devices that the machine is to have at most: a network card, and a disk.
-pub(crate) const MOST: usize = 2;
+/// The devices that the machine is to have at most: a network card, a disk, and a console.
+pub(crate) const MOST: usize = 3;
 
 struct Registers {
     interrupt: u32,
