@@ -1,5 +1,6 @@
 //! The command line.
 
+mod control;
 mod run;
 mod trace;
 
@@ -20,6 +21,7 @@ use crate::laws::Laws;
 use crate::output::Stream;
 use crate::watch::Watch;
 
+pub(crate) use control::{Ctl, Metal, OfMetal, Request};
 pub(crate) use run::{OnMetal, Run};
 pub(crate) use trace::{Recorder, Trace};
 
@@ -44,7 +46,8 @@ Examples:
   mayfly trace -- qemu-system-x86_64 -accel kvm ...
                                     find where a VM's start and end take time
   mayfly watch                      show every VM of this host, one line each
-  mayfly laws                       find how the calls of KVM grow";
+  mayfly laws                       find how the calls of KVM grow
+  mayfly metal ctl stat             ask Mayfly at EL2 of a running machine";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -57,6 +60,7 @@ pub(crate) enum Command {
     Trace(Trace),
     Watch(Watch),
     Laws(Laws),
+    Metal(Metal),
     Lives(Lives),
     Completions(Completions),
     /// Print the manual page in the format of man(1): mayfly man | man -l -

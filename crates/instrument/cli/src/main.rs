@@ -6,6 +6,7 @@ mod built;
 mod check_trace;
 mod compare;
 mod conclude;
+mod ctl;
 mod doctor;
 mod failure;
 mod kept;
@@ -26,7 +27,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use args::{Args, Command};
+use args::{Args, Command, Metal, OfMetal};
 
 fn main() -> ExitCode {
     signals::outlive_full_files();
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Trace(options) => trace::trace(&options),
         Command::Watch(options) => watch::watch(&options),
         Command::Laws(options) => laws::laws(&options),
+        Command::Metal(Metal { command: OfMetal::Ctl(options) }) => ctl::ctl(&options),
         Command::Lives(options) => metal::lives(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),

@@ -27,10 +27,9 @@ pub(crate) fn man() -> Result<(), Failure> {
     ]
     .concat();
     // In the order in which they are declared.
-    for name in args::names() {
-        let Some(subcommand) = command.find_subcommand(&name) else { continue };
+    for (name, subcommand) in all_below(NAME, &command) {
         let man = Man::new(subcommand.clone());
-        page += &format!(".SH {NAME} {name}\n").to_uppercase();
+        page += &format!(".SH {name}\n").to_uppercase();
         for section in [
             rendered(|to| man.render_synopsis_section(to)),
             rendered(|to| man.render_description_section(to)),
@@ -43,6 +42,17 @@ pub(crate) fn man() -> Result<(), Failure> {
     page += &as_written(&command, &whole);
     page += &rendered(|to| whole.render_version_section(to));
     Stream::Out.write(&page)
+}
+
+/// The subcommands of a command of that name, and behind each its own, with their whole names.
+fn all_below<'a>(name: &str, command: &'a clap::Command) -> Vec<(String, &'a clap::Command)> {
+    let each = command.get_subcommands().filter(|one| one.get_name() != "help");
+    each.flat_map(|one| {
+        let name = format!("{name} {}", one.get_name());
+        let below = all_below(&name, one);
+        [(name, one)].into_iter().chain(below)
+    })
+    .collect()
 }
 
 /// A part of the page, in the language of man(7).

@@ -1,0 +1,125 @@
+//! The connection to a machine's control port: lines, each a JSON object, and a deadline.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// The version of the protocol.
+pub(super) const VERSION: u32 = 1;
+
+/// The most bytes of a line, in either direction.
+const LONGEST: usize = 1024;
+
+/// There is no answer.
+const NO_ANSWER: u8 = 3;
+
+pub(super) struct Connection {
+    stream: UnixStream,
+    /// What has come and is not a line yet.
+    bytes: Vec<u8>,
+    until: Option<Instant>,
+    seconds: u64,
+}
+
+impl Connection {
+    /// Connects to a socket. What is waited for has to be there after so many seconds.
+    pub(super) fn open(socket: &Path, seconds: Option<u32>) -> Result<Self, Failure> {
+        let stream = UnixStream::connect(socket).map_err(|error| {
+            let path = socket.display();
+            failed(format!(
+                "cannot connect to {path}: {error}; is the machine running? make metal starts one"
+            ))
+        })?;
+        let seconds = seconds.map(u64::from);
+        let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        Ok(Self { stream, bytes: Vec::new(), until, seconds: seconds.unwrap_or(0) })
+    }
+
+    fn left(&self) -> Result<Option<Duration>, Failure> {
+        let Some(until) = self.until else { return Ok(None) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.late()) } else { Ok(Some(left)) }
+    }
+
+    fn late(&self) -> Failure {
+        let seconds = self.seconds;
+        failed(format!(
+            "the machine has not answered within {seconds} s; it serves one connection at a time, and the monitor may be busy"
+        ))
+    }
+
+    /// Sends a request. Before it goes an empty line, which ends what another program may have left.
+    pub(super) fn send(&mut self, request: &Value) -> Result<(), Failure> {
+        let request = request.to_string();
+        if request.len() > LONGEST {
+            let len = request.len();
+            return Err(Failure::usage(format!(
+                "the request is too long: {len} bytes as JSON, of {LONGEST} at most"
+            )));
+        }
+        let left = self.left()?;
+        let sent = self.stream.set_write_timeout(left);
+        let sent = sent.and_then(|()| self.stream.write_all(format!("\n{request}\n").as_bytes()));
+        sent.map_err(|error| self.broken(&error))
+    }
+
+    /// The next line that has come.
+    pub(super) fn next(&mut self) -> Result<Value, Failure> {
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                let line = line.trim_ascii();
+                if line.is_empty() {
+                    continue;
+                }
+                return read(line);
+            }
+            if self.bytes.len() > LONGEST {
+                return Err(strange(&self.bytes));
+            }
+            let left = self.left()?;
+            let mut more = [0; 4096];
+            let count =
+                self.stream.set_read_timeout(left).and_then(|()| self.stream.read(&mut more));
+            match count {
+                Ok(0) => return Err(failed("the machine has ended, or has closed the connection")),
+                Ok(count) => self.bytes.extend_from_slice(&more[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.broken(&error)),
+            }
+        }
+    }
+
+    fn broken(&self, error: &std::io::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => self.late(),
+            _ => failed(format!("the connection to the machine is broken: {error}")),
+        }
+    }
+}
+
+/// A line of the monitor's.
+fn read(line: &[u8]) -> Result<Value, Failure> {
+    let value: Value = serde_json::from_slice(line).map_err(|_| strange(line))?;
+    match value["version"].as_u64() {
+        Some(version) if version == u64::from(VERSION) => Ok(value),
+        Some(version) => Err(failed(format!(
+            "the machine speaks version {version} of the protocol, and this command version {VERSION}"
+        ))),
+        None => Err(strange(line)),
+    }
+}
+
+fn strange(line: &[u8]) -> Failure {
+    let begin = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
+    failed(format!("what is at the socket is no control port of Mayfly: it says {begin:?}"))
+}
+
+pub(super) fn failed(why: impl std::fmt::Display) -> Failure {
+    Failure::with_code(NO_ANSWER, why)
+}
