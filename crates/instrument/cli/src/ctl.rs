@@ -101,7 +101,9 @@ fn ask(
             Some(said) if !as_json => Stream::Out.write(&said)?,
             Some(_) => {}
             None => {
-                return Err(failed(format!("the machine has answered what makes no sense: {line}")));
+                return Err(failed(format!(
+                    "the machine has answered what makes no sense: {line}"
+                )));
             }
         }
     }

@@ -1,0 +1,248 @@
+//! `mayfly metal ctl` as a process, with a monitor that a test plays at the other end of the socket.
+
+#[path = "common/records.rs"]
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Output;
+use std::thread::{self, JoinHandle};
+
+use serde_json::{Value, json};
+
+use common::{mayfly, scratch, text};
+
+/// What is asked for, and what the monitor says then; `ID` in it is the number of the request.
+fn played(
+    name: &str,
+    monitor: impl FnOnce(&mut BufReader<UnixStream>, &mut UnixStream) + Send + 'static,
+) -> (PathBuf, JoinHandle<()>) {
+    let socket = scratch(name).join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap());
+        monitor(&mut lines, &mut stream);
+    });
+    (socket, thread)
+}
+
+/// The next request; an empty line comes before it.
+fn request(lines: &mut BufReader<UnixStream>) -> Value {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "\n");
+    line.clear();
+    lines.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+fn ctl(socket: &PathBuf, more: &[&str]) -> Output {
+    let mut all = vec!["metal", "ctl", "--socket", socket.to_str().unwrap()];
+    all.extend_from_slice(more);
+    mayfly(&all)
+}
+
+/// Plays a monitor that says these lines to one request. Returns the request and what the command says.
+fn asked(name: &str, said: &[&str], arguments: &[&str]) -> (Value, Output) {
+    let kept = scratch(&format!("{name}-request")).join("r");
+    let (to, said) = (kept.clone(), said.concat());
+    let (socket, thread) = played(name, move |lines, stream| {
+        let request = request(lines);
+        fs::write(to, request.to_string()).unwrap();
+        let said = said.replace("ID", &request["id"].to_string());
+        stream.write_all(said.as_bytes()).unwrap();
+    });
+    let output = ctl(&socket, arguments);
+    thread.join().unwrap();
+    let mut request: Value = serde_json::from_slice(&fs::read(kept).unwrap()).unwrap();
+    assert!(request["id"].take().as_u64().is_some_and(|id| u32::try_from(id).is_ok()));
+    assert_eq!(request["version"].take(), 1);
+    request.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    (request, output)
+}
+
+const OK: &str = "{\"version\":1,\"id\":ID,\"ok\":true}\n";
+
+#[test]
+fn each_command_is_a_request_of_the_protocol() {
+    for (number, (arguments, expected)) in [
+        (
+            &["create", "web", "linux", "memory=64M", "vcpus=2", "--", "console=ttyAMA0", "a=\"b c\""][..],
+            json!({ "do": "create", "name": "web", "like": "linux", "parameters": ["memory=64M", "vcpus=2"], "arguments": "console=ttyAMA0 a=\"b c\"" }),
+        ),
+        (
+            &["create", "web", "linux"],
+            json!({ "do": "create", "name": "web", "like": "linux", "parameters": [] }),
+        ),
+        (&["start", "web"], json!({ "do": "start", "name": "web" })),
+        (&["stop", "web"], json!({ "do": "stop", "name": "web" })),
+        (&["destroy", "web"], json!({ "do": "destroy", "name": "web" })),
+        (&["freeze", "web"], json!({ "do": "freeze", "name": "web" })),
+        (&["reset", "web"], json!({ "do": "reset", "name": "web" })),
+        (
+            &["fork", "one", "web", "cap=5", "--count", "3"],
+            json!({ "do": "fork", "name": "one", "from": "web", "parameters": ["cap=5"], "count": 3 }),
+        ),
+        (&["stat", "web"], json!({ "do": "stat", "name": "web" })),
+        (&["stat"], json!({ "do": "stat" })),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (request, output) = asked(&format!("ctl-request-{number}"), &[OK], arguments);
+        assert_eq!(request, expected);
+        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn vms_are_printed_and_events_and_answers_to_others_are_not_among_them() {
+    let vm = |name: &str| {
+        format!(
+            "{{\"version\":1,\"id\":ID,\"vm\":{{\"name\":\"{name}\",\"state\":\"running\",\"vcpus\":2,\"memory\":134217728,\"used\":8192,\"cpu\":7}}}}\n"
+        )
+    };
+    let said = [
+        "{\"version\":1,\"id\":null,\"error\":\"not-a-request\",\"message\":\"half a line\"}\n",
+        "{\"version\":1,\"id\":4294967296,\"error\":\"refused\",\"message\":\"another's\"}\n",
+        &vm("web"),
+        "{\"version\":1,\"event\":\"out-of-memory\",\"name\":\"big\"}\n",
+        &vm("db"),
+        OK,
+    ];
+    let (_, output) = asked("ctl-stat", &said, &["stat"]);
+    assert_eq!(
+        text(&output.stdout),
+        "web: running, 2 vCPUs, 128 MiB of memory, 8 KiB used, 7 ms of CPU time\n\
+         db: running, 2 vCPUs, 128 MiB of memory, 8 KiB used, 7 ms of CPU time\n"
+    );
+    assert_eq!(text(&output.stderr), "mayfly: big was ended: memory had ended\n");
+    assert!(output.status.success());
+    let (_, output) = asked("ctl-stat-json", &said, &["--json", "stat"]);
+    let lines: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (lines.len(), &lines[1]["vm"]["name"], &lines[2]["ok"]),
+        (3, &json!("db"), &json!(true))
+    );
+}
+
+#[test]
+fn what_the_monitor_refuses_is_said_in_one_line() {
+    for (said, expected) in [
+        (
+            "\"error\":\"refused\",\"message\":\"there is no VM\\n\\u001b[31m web\"",
+            "there is no VM\\n\\u{1b}[31m web",
+        ),
+        (
+            "\"error\":\"field\",\"message\":\"parameters\"",
+            "the monitor does not take this value of 'parameters'",
+        ),
+        (
+            "\"error\":\"version\",\"message\":\"this is version 1\"",
+            "the monitor does not take the request: version: this is version 1",
+        ),
+    ] {
+        let said = format!("{{\"version\":1,\"id\":ID,{said}}}\n");
+        let (_, output) = asked("ctl-refused", &[&said], &["start", "web"]);
+        assert_eq!(text(&output.stderr), format!("mayfly: {expected}\n"));
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn what_is_no_monitor_and_what_does_not_answer_end_the_command_with_3() {
+    let long = "x".repeat(5000);
+    for (number, (said, expected)) in [
+        ("SSH-2.0-OpenSSH_9\r\n", "no control port of Mayfly: it says \"SSH-2.0-OpenSSH_9\""),
+        (&*long, "no control port of Mayfly"),
+        ("{}\n", "no control port of Mayfly"),
+        ("[1]\n", "no control port of Mayfly"),
+        (
+            "{\"version\":2,\"id\":ID,\"ok\":true}\n",
+            "version 2 of the protocol, and this command version 1",
+        ),
+        ("{\"version\":1,\"id\":ID}\n", "answered what makes no sense"),
+        ("{\"version\":1,\"id\":ID,\"vm\":{\"name\":\"a\"}}\n", "answered what makes no sense"),
+        ("{\"version\":1,", "the machine has ended, or has closed the connection"),
+        ("", "the machine has ended, or has closed the connection"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (_, output) = asked(&format!("ctl-strange-{number}"), &[said], &["stat"]);
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{said}: {stderr}");
+        assert_eq!(output.status.code(), Some(3), "{said}");
+    }
+    let nowhere = scratch("ctl-nowhere").join("s");
+    let output = ctl(&nowhere, &["stat"]);
+    assert!(text(&output.stderr).contains("is the machine running?"), "{output:?}");
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn one_that_says_nothing_or_never_ends_is_waited_for_no_longer_than_was_said() {
+    // It answers to others without an end.
+    let (socket, thread) = played("ctl-late", |lines, stream| {
+        request(lines);
+        while stream.write_all(b"{\"version\":1,\"id\":null,\"ok\":true}\n").is_ok() {}
+    });
+    let output = ctl(&socket, &["--timeout", "1", "stat"]);
+    assert!(text(&output.stderr).contains("has not answered within 1 s"), "{output:?}");
+    assert_eq!(output.status.code(), Some(3));
+    thread.join().unwrap();
+    let (socket, thread) = played("ctl-silent", |lines, _| {
+        let mut rest = Vec::new();
+        lines.read_to_end(&mut rest).unwrap();
+    });
+    let output = ctl(&socket, &["--timeout", "1", "events"]);
+    assert!(text(&output.stderr).contains("has not answered within 1 s"), "{output:?}");
+    thread.join().unwrap();
+}
+
+#[test]
+fn events_are_printed_until_there_are_as_many_as_were_wanted() {
+    let (socket, thread) = played("ctl-events", |_, stream| {
+        let said = "{\"version\":1,\"event\":\"ended\",\"name\":\"a\"}\n{\"version\":1,\"id\":3,\"ok\":true}\n\
+                    {\"version\":1,\"event\":\"crashed\",\"name\":\"b\"}\n{\"version\":1,\"event\":\"lost\",\"count\":7}\n\
+                    {\"version\":1,\"event\":\"ended\",\"name\":\"c\"}\n";
+        stream.write_all(said.as_bytes()).unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    let output = ctl(&socket, &["events", "--count", "3"]);
+    assert_eq!(
+        text(&output.stdout),
+        "a has ended\nb has crashed: it could not go on, or could not begin\n7 events were lost\n"
+    );
+    assert!(output.status.success());
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_an_error_of_the_command_line() {
+    let nowhere = scratch("ctl-usage").join("s");
+    for arguments in [
+        &["fork", "a", "b", "--count", "0"][..],
+        &["start"],
+        &["poweroff"],
+        &["--timeout", "0", "stat"],
+        &["events", "--count", "-1"],
+    ] {
+        assert_eq!(ctl(&nowhere, arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    // Longer than a line may be: it is not sent.
+    let (socket, thread) = played("ctl-long", |lines, _| {
+        let mut rest = Vec::new();
+        lines.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty());
+    });
+    let long = "x".repeat(2000);
+    let output = ctl(&socket, &["create", "a", "b", "--", &long]);
+    assert!(text(&output.stderr).contains("the request is too long"), "{output:?}");
+    assert_eq!(output.status.code(), Some(2));
+    thread.join().unwrap();
+}
