@@ -355,9 +355,10 @@ impl<H: Hal, T: Transport> Console<H, T> {
         self.wants_room = false;
     }
 
-    /// The device is to know of the buffers that it was given, and to interrupt when there is something to hear or to read,
-    /// or room that a caller has wanted. Returns whether there is by now.
-    pub fn listen(&mut self) -> bool {
+    /// The device is to know of the buffers that it was given, and to interrupt when there is something to hear, or room that a
+    /// caller has wanted; and something to read, if the caller `reads` it now. Returns whether there is by now: then the device
+    /// may not interrupt for it.
+    pub fn listen(&mut self, reads: bool) -> bool {
         if self.broken.is_some() {
             return false;
         }
@@ -365,7 +366,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
         told.notify(&mut self.transport);
         receive.notify(&mut self.transport);
         let is_told = told.listen();
-        let has_come = self.rest.is_some() | receive.listen();
+        let has_come = reads && (self.rest.is_some() | receive.listen());
         is_told | has_come | (self.wants_room && send.listen())
     }
 }

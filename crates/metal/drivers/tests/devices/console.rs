@@ -173,11 +173,11 @@ fn what_is_written_goes_out_whole_and_there_is_room_again_when_it_is_taken() {
         }
         console.ignore();
         assert_eq!(console.write(b"more"), Ok(false));
-        assert!(!console.listen() && device.is_listened_to(SEND), "it tells of room");
+        assert!(!console.listen(true) && device.is_listened_to(SEND), "it tells of room");
         for number in 0..BUFFERS as u8 {
             assert_eq!(written(&device), Some(vec![round, number, 9]));
         }
-        assert!(console.listen());
+        assert!(console.listen(true));
         console.ignore();
         assert!(!device.is_listened_to(SEND));
     }
@@ -190,17 +190,21 @@ fn it_interrupts_when_it_is_listened_to_and_nothing_that_came_before_is_missed()
     let (device, mut console) = opened();
     console.ignore();
     assert!(!device.is_listened_to(RECEIVE) && !device.is_listened_to(TELL));
-    assert!(!console.listen());
+    assert!(!console.listen(true));
     assert!(device.is_listened_to(RECEIVE) && device.is_listened_to(TELL));
     assert!(!device.is_listened_to(SEND), "nobody has wanted room");
     puts(&device, RECEIVE, b"ab");
-    assert!(console.listen());
+    assert!(console.listen(true));
     assert_eq!(console.read(&mut [0; 1]), Ok(1));
-    assert!(console.listen(), "there is a rest");
+    assert!(console.listen(true), "there is a rest");
     assert_eq!(console.read(&mut [0; 1]), Ok(1));
-    assert!(!console.listen());
+    assert!(!console.listen(true));
+    console.ignore();
+    puts(&device, RECEIVE, b"ab");
+    assert!(!console.listen(false) && !device.is_listened_to(RECEIVE), "nobody reads it now");
+    assert!(console.listen(true));
     puts(&device, TELL, &message(1, OPEN, 0, &[]));
-    assert!(console.listen());
+    assert!(console.listen(false));
 }
 
 #[test]
@@ -251,7 +255,7 @@ fn a_device_that_has_failed_or_lies_in_its_rings_is_used_no_more() {
         assert_eq!(found, Err(Broken::Rings), "{queue}");
         assert_eq!(device.0.lock().unwrap().stops, 1);
         assert_eq!(console.look(), Err(Broken::Rings));
-        assert!(!console.listen());
+        assert!(!console.listen(true));
     }
     let (device, mut console) = opened();
     assert_eq!(console.look(), Ok(()));
@@ -352,7 +356,7 @@ proptest! {
                 }
                 Step::Taken if !is_broken && !lies => prop_assert_eq!(written(&device), wrote.pop_front()),
                 Step::Listen => {
-                    console.listen();
+                    console.listen(true);
                 }
                 _ => {}
             }

@@ -73,6 +73,9 @@ pub(crate) fn find(places: &[VirtioPlace]) {
             Ok(()) => {
                 shared::gic().set_edge(place.interrupt, place.is_edge);
                 shared::gic().enable_shared(place.interrupt, this_cpu::affinity(0));
+                // It may have interrupted while it was started: of an edge then nothing is left now, and there is no other as
+                // long as it was not seen. Its thread, which is not started yet, looks at the device first.
+                own::acknowledge(which);
             }
             Err(why) => say!("mayfly: the {what} at {at:#x} is not used: {why}"),
         }

@@ -82,11 +82,18 @@ impl Talk {
         self.program += 1;
     }
 
+    /// Whether it reads what comes next: a request has no answer yet, or a line has found no room, if not.
+    pub const fn reads(&self) -> bool {
+        self.asked_by.is_none() && self.len == 0
+    }
+
     /// Does one thing, if there is one to do. Returns whether it did. Otherwise there is something to do when the port or
     /// the desk has changed.
     pub fn turn(&mut self, port: &mut impl Port, desk: &impl Locked) -> bool {
         if desk.with(|desk| desk.is_closed()) {
             (self.len, self.what) = (0, What::Answer(0, None));
+            // Nothing is read any more.
+            self.asked_by = Some(self.program);
             return false;
         }
         if self.len > 0 {
@@ -109,7 +116,7 @@ impl Talk {
             }
             None => {}
         }
-        self.asked_by.is_none() && self.listen(port, desk)
+        self.reads() && self.listen(port, desk)
     }
 
     /// Has a line go out.

@@ -116,12 +116,12 @@ fn serve(console: &'static OwnConsole, desk: &TheDesk) -> Broken {
                 nudge();
             }
             threads::preemption_point();
-            if !did {
+            // From now on the console interrupts; and there may be something by now. What comes while a request is done waits,
+            // and the bell rings when it is done.
+            if !did && !console.listen(talk.reads()) {
                 break;
             }
         }
-        // What has come while a request is done waits, and the bell rings when it is done.
-        console.listen();
         console::bell().wait(seen, u64::MAX);
     }
 }

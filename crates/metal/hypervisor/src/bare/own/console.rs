@@ -62,7 +62,7 @@ impl OwnConsole {
     }
 
     /// As [`Console::listen`].
-    pub(crate) fn listen(&self) -> bool {
-        self.0.lock().listen()
+    pub(crate) fn listen(&self, reads: bool) -> bool {
+        self.0.lock().listen(reads)
     }
 }

@@ -226,6 +226,7 @@ fn a_desk_that_is_closed_keeps_nothing() {
     assert!(dropped.is_some());
     world.runs();
     assert_eq!(world.got(), Vec::<Value>::new());
+    assert!(!world.talk.reads());
     assert!(!world.desk.with(|desk| desk.has_asked()));
     let asked = Asked { request: Request { id: 1, command: Command::Stat(None) }, after: 0 };
     assert!(world.desk.with(|desk| desk.ask(asked)).is_some());
