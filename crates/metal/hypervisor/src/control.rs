@@ -14,7 +14,7 @@
 //! | `fork` | `name`, `from`; `count`, `parameters` | one VM that goes on as the frozen VM `from` was, or `count` of them |
 //! | `stat` | `name`, or none for all VMs | says what VMs have |
 //!
-//! The fields before the semicolon have to be there. `parameters` is a list of at most 16 texts, such as `["vcpus=2"]`. A field
+//! The fields before the semicolon have to be there. `parameters` is a list of at most 12 texts, such as `["vcpus=2"]`. A field
 //! that does not belong to the request is an error, and so is one that is there twice: nobody's typing error changes what is
 //! done. A line ends by a line feed or a carriage return, and an empty one means nothing. A program begins with an empty
 //! line: the one before it may have left half a line.
@@ -51,9 +51,9 @@
 //!
 //! # Bounds
 //!
-//! A line has at most [`LONGEST`] bytes, in and out. Of a longer one nothing is kept, and its end is awaited. What is read
-//! of a line takes a few times its bytes of memory, and no deeper calls than the longest request: none has a list in a
-//! list.
+//! A line has at most [`LONGEST`] bytes, in and out, and one that comes has at most 32 backslashes. Of a longer one nothing is
+//! kept, and its end is awaited. What is read of a line takes a few times its bytes of memory, and no deeper calls than the
+//! longest request: none has a list in a list.
 
 mod desk;
 mod events;

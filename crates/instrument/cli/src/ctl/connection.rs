@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(super) const VERSION: u32 = 1;
 
 /// The most bytes of a line, in either direction.
-const LONGEST: usize = 1024;
+const LONGEST: usize = 512;
 
 /// There is no answer.
 const NO_ANSWER: u8 = 3;

@@ -4,15 +4,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::VERSION;
 use super::lines::{LONGEST, Line};
 use crate::command::{Command, Forks, MOST_FORKS};
 use crate::plan::is_name;
 
-/// The most parameters of a VM: what a line has of them is read without a look for interrupts.
-const MOST_PARAMETERS: usize = 16;
+/// The most parameters of a VM.
+const MOST_PARAMETERS: usize = 12;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Refused {
 /// What is wrong with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It has more than [`LONGEST`] bytes.
+    /// It has more than [`LONGEST`] bytes, or more backslashes than are taken.
     TooLong,
     /// It is no JSON object; or has a field that no request has, or twice, or of another kind.
     NotARequest,
@@ -47,78 +47,127 @@ pub enum Why {
     Field(&'static str),
 }
 
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a line has, and nothing is known of yet.
+#[derive(Default)]
 struct Fields {
-    version: u32,
-    id: u32,
-    r#do: String,
+    version: Option<u32>,
+    id: Option<u32>,
+    what: Option<String>,
     name: Option<String>,
     like: Option<String>,
     from: Option<String>,
     count: Option<u32>,
-    parameters: Option<Words>,
+    parameters: Option<Vec<String>>,
     arguments: Option<String>,
 }
 
-/// A list of texts, of a bounded length.
-struct Words(Vec<String>);
+/// Reads fields. Between two it looks for interrupts.
+struct FieldsOf(fn());
 
-impl<'de> Deserialize<'de> for Words {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(WordsOf)
+impl<'de> Visitor<'de> for FieldsOf {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        fn set<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+            field: &mut Option<T>,
+            map: &mut A,
+        ) -> Result<(), A::Error> {
+            match field.replace(map.next_value()?) {
+                None => Ok(()),
+                Some(_) => Err(Error::custom("a field is there twice")),
+            }
+        }
+        let mut fields = Fields::default();
+        while let Some(name) = map.next_key::<&str>()? {
+            (self.0)();
+            match name {
+                "version" => set(&mut fields.version, &mut map)?,
+                "id" => set(&mut fields.id, &mut map)?,
+                "do" => set(&mut fields.what, &mut map)?,
+                "name" => set(&mut fields.name, &mut map)?,
+                "like" => set(&mut fields.like, &mut map)?,
+                "from" => set(&mut fields.from, &mut map)?,
+                "count" => set(&mut fields.count, &mut map)?,
+                "arguments" => set(&mut fields.arguments, &mut map)?,
+                "parameters" if fields.parameters.is_none() => {
+                    fields.parameters = Some(map.next_value_seed(WordsOf(self.0))?);
+                }
+                _ => return Err(Error::custom("there is no such field")),
+            }
+            (self.0)();
+        }
+        Ok(fields)
     }
 }
 
-struct WordsOf;
+/// Reads a list of texts, of a bounded length. Between two it looks for interrupts.
+struct WordsOf(fn());
+
+impl<'de> DeserializeSeed<'de> for WordsOf {
+    type Value = Vec<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
 
 impl<'de> Visitor<'de> for WordsOf {
-    type Value = Words;
+    type Value = Vec<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MOST_PARAMETERS} texts")
+        write!(f, "at most {MOST_PARAMETERS} texts")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
         let mut words = Vec::new();
         while let Some(word) = list.next_element()? {
             if words.len() == MOST_PARAMETERS {
-                return Err(Error::invalid_length(words.len() + 1, &self));
+                return Err(Error::custom("there are too many texts"));
             }
             words.push(word);
+            (self.0)();
         }
-        Ok(Words(words))
+        Ok(words)
     }
 }
 
 impl Request {
-    /// Reads a line.
+    /// Reads a line, and calls `look` between its fields: to look for interrupts, or for nothing.
     ///
     /// # Errors
     ///
     /// Why it is no request.
-    pub fn read(line: Line<'_>) -> Result<Self, Refused> {
+    pub fn read(line: Line<'_>, look: fn()) -> Result<Self, Refused> {
         let refused = |why| Refused { id: None, why };
         let Line::Whole(bytes) = line else { return Err(refused(Why::TooLong)) };
         let mut unescaped = [0; LONGEST];
-        let read = serde_json_core::from_slice_escaped::<Fields>(bytes, &mut unescaped);
-        let (fields, len) = read.map_err(|_| refused(Why::NotARequest))?;
-        // What comes behind the object.
-        if bytes.get(len..).is_none_or(|rest| !rest.trim_ascii().is_empty()) {
+        let mut deserializer = serde_json_core::de::Deserializer::new(bytes, Some(&mut unescaped));
+        let read = deserializer.deserialize_map(FieldsOf(look));
+        // Nothing comes behind the object.
+        let whole = read.and_then(|fields| deserializer.end().map(|_| fields));
+        let fields = whole.map_err(|_| refused(Why::NotARequest))?;
+        look();
+        let (Some(version), Some(id), Some(what)) = (fields.version, fields.id, &fields.what)
+        else {
             return Err(refused(Why::NotARequest));
-        }
-        let id = fields.id;
-        let command = fields.command().map_err(|why| Refused { id: Some(id), why })?;
+        };
+        let what = what.clone();
+        let command =
+            fields.command(version, &what).map_err(|why| Refused { id: Some(id), why })?;
         Ok(Self { id, command })
     }
 }
 
 impl Fields {
-    fn command(mut self) -> Result<Command, Why> {
-        if self.version != VERSION {
+    fn command(mut self, version: u32, what: &str) -> Result<Command, Why> {
+        if version != VERSION {
             return Err(Why::Version);
         }
-        let command = match self.r#do.as_str() {
+        let command = match what {
             "create" => Command::Create {
                 name: vm(self.name.take(), "name")?,
                 like: vm(self.like.take(), "like")?,
@@ -167,8 +216,8 @@ fn vm(name: Option<String>, field: &'static str) -> Result<String, Why> {
 }
 
 /// Each is one word. What it means is judged where the VM is made.
-fn parameters(words: Option<Words>) -> Result<Vec<String>, Why> {
-    let words = words.map_or_else(Vec::new, |Words(words)| words);
+fn parameters(words: Option<Vec<String>>) -> Result<Vec<String>, Why> {
+    let words = words.unwrap_or_default();
     let is_word = |word: &String| {
         !word.is_empty() && word != "--" && word.bytes().all(|byte| byte.is_ascii_graphic())
     };

@@ -9,7 +9,7 @@ use super::lines::LONGEST;
 use super::request::{Refused, Why};
 
 /// So many bytes of a message fit into a line, if each is six bytes there, `\\u0001`.
-const SHORT: usize = 128;
+const SHORT: usize = 64;
 
 /// What a VM has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,7 +82,7 @@ impl Why {
     /// By which a program knows it, and what people read.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::TooLong => ("line-too-long", "a line has at most 1024 bytes"),
+            Self::TooLong => ("line-too-long", "a line has at most 512 bytes, and 32 backslashes"),
             Self::NotARequest => (
                 "not-a-request",
                 "a line is a JSON object: version, id, do, and what belongs to that",

@@ -34,6 +34,7 @@ pub trait Locked {
 #[derive(Debug)]
 pub struct Talk {
     lines: Lines,
+    look: fn(),
     read: [u8; READ],
     from: usize,
     to: usize,
@@ -55,17 +56,12 @@ enum What {
     Answer(u64, Option<Asked>),
 }
 
-impl Default for Talk {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Talk {
-    /// Before the first byte.
-    pub const fn new() -> Self {
+    /// Before the first byte. `look` looks for interrupts: it is called while a line is read.
+    pub const fn new(look: fn()) -> Self {
         Self {
             lines: Lines::new(),
+            look,
             read: [0; READ],
             from: 0,
             to: 0,
@@ -151,7 +147,7 @@ impl Talk {
             let byte = self.read[self.from];
             self.from += 1;
             let Some(line) = self.lines.push(byte) else { continue };
-            match Request::read(line) {
+            match Request::read(line, self.look) {
                 Ok(request) => self.ask(Asked { request, after: 0 }, desk),
                 Err(refused) => self.refuse(refused),
             }

@@ -91,7 +91,7 @@ impl Port for ThePort {
 
 /// Talks, until the console is broken.
 fn serve(console: &'static OwnConsole, desk: &TheDesk) -> Broken {
-    let mut talk = Talk::new();
+    let mut talk = Talk::new(threads::preemption_point);
     let mut port = ThePort { console, broken: None };
     loop {
         let seen = console::bell().rung();

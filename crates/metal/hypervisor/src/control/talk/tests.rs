@@ -64,7 +64,7 @@ impl World {
     fn new() -> Self {
         let desk = Under(RefCell::new(Desk::try_new(EVENTS).unwrap()));
         let other = Other { is_open: true, room: usize::MAX, ..Other::default() };
-        Self { talk: Talk::new(), desk, other }
+        Self { talk: Talk::new(|| {}), desk, other }
     }
 
     fn sends(&mut self, text: &str) {
