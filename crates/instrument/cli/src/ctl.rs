@@ -73,9 +73,9 @@ fn ask(
     request.insert("id".to_owned(), json!(id));
     connection.send(&Value::Object(request))?;
     loop {
-        let line = connection.next()?;
+        let (line, text) = connection.next()?;
         if let Some(event) = event(&line) {
-            let said = if as_json { line.to_string() } else { format!("mayfly: {event}") };
+            let said = if as_json { text } else { format!("mayfly: {event}") };
             Stream::Err.write(&format!("{said}\n"))?;
             continue;
         }
@@ -84,7 +84,7 @@ fn ask(
             continue;
         }
         if as_json {
-            Stream::Out.write(&format!("{line}\n"))?;
+            Stream::Out.write(&format!("{text}\n"))?;
         }
         if let Some(error) = line["error"].as_str() {
             let message = line["message"].as_str().unwrap_or_default();
@@ -136,9 +136,9 @@ fn event(line: &Value) -> Option<String> {
 fn follow(mut connection: Connection, count: Option<u32>, as_json: bool) -> Result<(), Failure> {
     let mut seen = 0;
     while count.is_none_or(|count| seen < count) {
-        let line = connection.next()?;
+        let (line, text) = connection.next()?;
         let Some(event) = event(&line) else { continue };
-        let said = if as_json { line.to_string() } else { event };
+        let said = if as_json { text } else { event };
         if !Stream::Out.goes_on(&format!("{said}\n"))? {
             return Ok(());
         }

@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::thread::{self, JoinHandle};
 
@@ -39,7 +39,7 @@ fn request(lines: &mut BufReader<UnixStream>) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-fn ctl(socket: &PathBuf, more: &[&str]) -> Output {
+fn ctl(socket: &Path, more: &[&str]) -> Output {
     let mut all = vec!["metal", "ctl", "--socket", socket.to_str().unwrap()];
     all.extend_from_slice(more);
     mayfly(&all)
@@ -192,7 +192,10 @@ fn one_that_says_nothing_or_never_ends_is_waited_for_no_longer_than_was_said() {
         while stream.write_all(b"{\"version\":1,\"id\":null,\"ok\":true}\n").is_ok() {}
     });
     let output = ctl(&socket, &["--timeout", "1", "stat"]);
-    assert!(text(&output.stderr).contains("has not answered within 1 s"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("nothing has come from the machine within 1 s"),
+        "{output:?}"
+    );
     assert_eq!(output.status.code(), Some(3));
     thread.join().unwrap();
     let (socket, thread) = played("ctl-silent", |lines, _| {
@@ -200,7 +203,10 @@ fn one_that_says_nothing_or_never_ends_is_waited_for_no_longer_than_was_said() {
         lines.read_to_end(&mut rest).unwrap();
     });
     let output = ctl(&socket, &["--timeout", "1", "events"]);
-    assert!(text(&output.stderr).contains("has not answered within 1 s"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("nothing has come from the machine within 1 s"),
+        "{output:?}"
+    );
     thread.join().unwrap();
 }
 

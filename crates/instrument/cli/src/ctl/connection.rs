@@ -49,7 +49,7 @@ impl Connection {
     fn late(&self) -> Failure {
         let seconds = self.seconds;
         failed(format!(
-            "the machine has not answered within {seconds} s; it serves one connection at a time, and the monitor may be busy"
+            "nothing has come from the machine within {seconds} s; it serves one connection at a time, and the monitor may be busy"
         ))
     }
 
@@ -68,8 +68,8 @@ impl Connection {
         sent.map_err(|error| self.broken(&error))
     }
 
-    /// The next line that has come.
-    pub(super) fn next(&mut self) -> Result<Value, Failure> {
+    /// The next line that has come, as an object and as it is.
+    pub(super) fn next(&mut self) -> Result<(Value, String), Failure> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
@@ -104,10 +104,12 @@ impl Connection {
 }
 
 /// A line of the monitor's.
-fn read(line: &[u8]) -> Result<Value, Failure> {
+fn read(line: &[u8]) -> Result<(Value, String), Failure> {
     let value: Value = serde_json::from_slice(line).map_err(|_| strange(line))?;
     match value["version"].as_u64() {
-        Some(version) if version == u64::from(VERSION) => Ok(value),
+        Some(version) if version == u64::from(VERSION) => {
+            Ok((value, String::from_utf8_lossy(line).into_owned()))
+        }
         Some(version) => Err(failed(format!(
             "the machine speaks version {version} of the protocol, and this command version {VERSION}"
         ))),

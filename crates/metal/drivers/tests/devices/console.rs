@@ -317,10 +317,9 @@ proptest! {
         for step in steps {
             match step {
                 Step::Tells(bytes) if !is_broken => {
-                    if waits < TOLD && puts(&device, TELL, &bytes) {
-                        waits += 1;
-                        is_kept &= !bytes.starts_with(&message(1, REMOVE, 0, &[])[..6]);
-                    }
+                    let is_told = waits < TOLD && puts(&device, TELL, &bytes);
+                    waits += usize::from(is_told);
+                    is_kept &= !(is_told && bytes.starts_with(&message(1, REMOVE, 0, &[])[..6]));
                 }
                 Step::Comes(len) if !is_broken => {
                     let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();

@@ -289,7 +289,7 @@ proptest! {
         }
         let line = request.to_string();
         let mut lines = Lines::new();
-        let read = line.bytes().chain([b'\n']).filter_map(|byte| lines.push(byte).map(|line| Request::read(line, || {}))).next().unwrap();
+        let read = line.bytes().chain([b'\n']).find_map(|byte| lines.push(byte).map(|line| Request::read(line, || {}))).unwrap();
         if line.len() > LONGEST || line.matches('\\').count() > 32 {
             prop_assert_eq!(read, Err(Refused { id: None, why: Why::TooLong }));
         } else if parameters.len() > 12 || parameters.iter().any(|word| word == "--") {
