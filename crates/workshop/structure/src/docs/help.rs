@@ -62,7 +62,7 @@ impl Help {
         };
         let top = ask(&[])?;
         let subcommands = subcommands(&top).into_iter().map(|name| {
-            let flags = flags(&ask(&[&name])?);
+            let flags = all_flags(&ask, &[&name])?;
             Ok((name, flags))
         });
         Ok(Help { subcommands: subcommands.collect::<io::Result<_>>()?, flags: flags(&top) })
@@ -82,6 +82,19 @@ impl Help {
     pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.contains(flag)
     }
+}
+
+/// The flags of a subcommand, and of those below it.
+fn all_flags(
+    ask: &impl Fn(&[&str]) -> io::Result<String>,
+    command: &[&str],
+) -> io::Result<BTreeSet<String>> {
+    let help = ask(command)?;
+    let mut all = flags(&help);
+    for name in subcommands(&help).iter().filter(|name| *name != "help") {
+        all.extend(all_flags(ask, &[command, &[&**name]].concat())?);
+    }
+    Ok(all)
 }
 
 /// The first words under `Commands:`. Their descriptions are indented further.
