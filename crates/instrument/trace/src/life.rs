@@ -25,6 +25,15 @@ pub(crate) fn runs_vcpu(sample: &Sample) -> bool {
     sample.call.is_some_and(|(_, arguments)| arguments[1] & 0xFFFF_FFFF == KVM_RUN)
 }
 
+/// Where KVM runs a vCPU.
+const RUNS: [&str; 1] = ["kvm_arch_vcpu_ioctl_run"];
+
+/// Whether a thread was in its guest when it was seen. Of one that is on a processor, or waits for one, `/proc` does not tell
+/// the call. Then the kernel's account of its time says it, or its stack: where it last left a processor.
+fn was_in_guest(sample: &Sample) -> bool {
+    runs_vcpu(sample) || sample.guest > 0 || sample.call.is_none() && sample.is_in(&RUNS)
+}
+
 impl Trace {
     /// When a vCPU was first entered; where the call itself was not seen, when a thread was first seen in it.
     pub fn first_entry(&self) -> Option<u64> {
@@ -89,7 +98,9 @@ impl Trace {
         };
         let calls = || self.calls.iter().filter(|call| mine(call.tid, call.at));
         let ran = calls().filter(|call| call.name == "KVM_RUN").map(Call::end).max();
-        let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && runs_vcpu(one));
+        // Events tell each run: then nothing is made of a stack that may be older.
+        let is_inside = if self.recorder == Recorder::Tracefs { runs_vcpu } else { was_in_guest };
+        let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && is_inside(one));
         let inside = ran.max(seen.map(|one| one.at + one.took).max())?;
         // A run whose end was not seen ended with its thread.
         if self.recorder == Recorder::Tracefs
@@ -182,4 +193,43 @@ fn ranges(call: &Call) -> Option<(u64, u64)> {
 /// Whether two ranges of addresses overlap, each an address and a length.
 pub(crate) fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vCPU that runs from 10 on, is seen at something between 20 and 90, asks for its registers at 95, and ends at 99.
+    fn left(recorder: Recorder, sample: Sample) -> Option<u64> {
+        let call = |name: &str, at, took| Call {
+            tid: 7,
+            at,
+            took: Some(took),
+            name: name.to_owned(),
+            ..Call::default()
+        };
+        let calls =
+            vec![call("KVM_RUN", 10, 2), call("KVM_IRQ_LINE", 14, 1), call("KVM_GET_REGS", 95, 1)];
+        let thread = Thread { tid: 7, ending: Some(99), gone: Some(99), ..Thread::default() };
+        let samples = vec![Sample { tid: 7, at: 20, took: 70, seen: 70, ..sample }];
+        let trace = Trace { recorder, calls, samples, ..Trace::default() };
+        trace.left(&thread)
+    }
+
+    #[test]
+    fn a_vcpu_whose_guest_keeps_a_processor_was_left_when_something_else_was_seen_of_it() {
+        let stack = || vec!["xfer_to_guest_mode_handle_work".to_owned(), RUNS[0].to_owned()];
+        let in_guest = Sample { guest: 10, ..Sample::default() };
+        let preempted = Sample { stack: stack(), ..Sample::default() };
+        for sample in [in_guest, preempted.clone()] {
+            assert_eq!(left(Recorder::Ptrace, sample), Some(95));
+        }
+        // It runs code of its own, or is in another call.
+        let reads = Some((libc::SYS_read as u64, [0; 4]));
+        for sample in [Sample::default(), Sample { call: reads, ..preempted.clone() }] {
+            assert_eq!(left(Recorder::Ptrace, sample), Some(14));
+        }
+        // What events tell is exact.
+        assert_eq!(left(Recorder::Tracefs, preempted), Some(12));
+    }
 }

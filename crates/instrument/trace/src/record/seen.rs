@@ -232,6 +232,9 @@ pub struct Sample {
     /// The same of processor time in the kernel, in nanoseconds, which is counted in hundredths of a second.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub system: u64,
+    /// The same of processor time in a guest, where it ran a vCPU's.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub guest: u64,
     /// The system call, by number, and its first arguments; absent where it ran a program of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<(u64, [u64; 4])>,

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::limits::Limits;
 use super::marker::Marker;
 use super::object;
-use super::usage::{faults, used};
+use super::usage::{Own, own, used};
 use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
@@ -142,8 +142,8 @@ struct Look {
     stack: Vec<String>,
     /// What it has had of the processors in all.
     used: Used,
-    /// The page faults that it had in all, and its time in the kernel, if it ran a program of its own.
-    faults: Option<(u64, u64)>,
+    /// What it has had in all of what no call tells, if it was in none.
+    own: Option<Own>,
 }
 
 impl Look {
@@ -159,8 +159,8 @@ impl Look {
             return None;
         }
         let call = file("syscall").and_then(|text| system_call(&text));
-        let faults = if call.is_none() && channel.is_none() { faults(tid) } else { None };
-        Some(Self { call, channel, stack, used: used(tid)?, faults })
+        let own = if call.is_none() && channel.is_none() { own(tid) } else { None };
+        Some(Self { call, channel, stack, used: used(tid)?, own })
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -196,8 +196,8 @@ struct Samples {
     accounts: Accounts,
     /// Of each thread, which sample is the last, and its processor time when that began.
     last: HashMap<i32, (usize, u64)>,
-    /// Of each thread that ran a program of its own when it was last looked at, what faults it had had.
-    faults: HashMap<i32, (u64, u64)>,
+    /// Of each thread that was in no call when it was last looked at, what it had had of what no call tells.
+    own: HashMap<i32, Own>,
 }
 
 impl Samples {
@@ -206,13 +206,13 @@ impl Samples {
             kept: BothEnds::default(),
             accounts: Accounts::new(EXACT),
             last: HashMap::new(),
-            faults: HashMap::new(),
+            own: HashMap::new(),
         }
     }
 
     fn add(&mut self, tid: i32, now: u64, look: Look) {
         self.accounts.add(tid, now, look.used);
-        let (faults, system) = self.faulted(tid, look.faults);
+        let Own { faults, system, guest } = self.come(tid, look.own);
         if let Some((last, ran)) = self.last.get(&tid).copied()
             && let Some(sample) = self.kept.get_mut(last)
             && look.is_same(sample)
@@ -222,6 +222,7 @@ impl Samples {
             sample.ran = look.used.ran.saturating_sub(ran);
             sample.faults += faults;
             sample.system += system;
+            sample.guest += guest;
             return;
         }
         self.last.insert(tid, (self.kept.count(), look.used.ran));
@@ -235,6 +236,7 @@ impl Samples {
             seen: 1,
             faults,
             system,
+            guest,
             call,
             file,
             holder,
@@ -244,16 +246,13 @@ impl Samples {
         });
     }
 
-    /// What has come to a thread's faults since it was last looked at, if it ran a program of its own both times.
-    fn faulted(&mut self, tid: i32, now: Option<(u64, u64)>) -> (u64, u64) {
+    /// What has come since a thread was last looked at, if it was in no call both times.
+    fn come(&mut self, tid: i32, now: Option<Own>) -> Own {
         let before = match now {
-            Some(now) => self.faults.insert(tid, now),
-            None => self.faults.remove(&tid),
+            Some(now) => self.own.insert(tid, now),
+            None => self.own.remove(&tid),
         };
-        let grown = |(faults, system): (u64, u64), before: (u64, u64)| {
-            (faults.saturating_sub(before.0), system.saturating_sub(before.1))
-        };
-        now.zip(before).map_or((0, 0), |(now, before)| grown(now, before))
+        now.zip(before).map_or_else(Own::default, |(now, before)| now.since(before))
     }
 }
 
@@ -280,7 +279,7 @@ mod tests {
             channel: Some(channel.to_owned()),
             stack: vec![],
             used: Used { ran, queued: 0 },
-            faults: None,
+            own: None,
         };
         let mut book = Samples::new();
         book.add(1, 10, look("a", 100));
@@ -300,7 +299,7 @@ mod tests {
             channel: faults.is_none().then(|| "futex_do_wait".to_owned()),
             stack: vec![stack.to_owned()],
             used: Used::default(),
-            faults,
+            own: faults.map(|(faults, system)| Own { faults, system, guest: 2 * faults }),
         };
         let mut book = Samples::new();
         for (at, faults, stack) in [
@@ -319,13 +318,30 @@ mod tests {
     }
 
     #[test]
+    fn time_in_a_guest_counts_from_one_look_to_the_next() {
+        let look = |guest: u64| Look {
+            call: None,
+            channel: None,
+            stack: vec![],
+            used: Used::default(),
+            own: Some(Own { guest, ..Own::default() }),
+        };
+        let mut book = Samples::new();
+        for (at, guest) in [(1, 10), (2, 10), (3, 30)] {
+            book.add(1, at, look(guest));
+        }
+        let told: Vec<_> = book.kept.into_vec().iter().map(|one| (one.took, one.guest)).collect();
+        assert_eq!(told, [(2, 20)]);
+    }
+
+    #[test]
     fn of_more_samples_than_are_kept_the_first_and_the_last_are() {
         let look = |name: String| Look {
             call: None,
             channel: Some(name),
             stack: vec![],
             used: Used { ran: 0, queued: 0 },
-            faults: None,
+            own: None,
         };
         let mut book = Samples::new();
         for at in 0..3 * MOST as u64 {
