@@ -64,16 +64,12 @@ impl End<'_> {
         let spent = self.spent.unwrap_or_default();
         // What it waited for a processor says nothing of the rest.
         let own = took.saturating_sub(spent.queued);
-        let looks = |is_meant: fn(&Sample) -> bool| {
-            let meant = stretch.samples().filter(|one| is_meant(one));
-            meant.map(|one| one.seen).sum::<u64>()
-        };
-        let (destroys, frees) = (looks(destroy::is_of_vm), looks(frees));
+        let (destroys, frees) = (stretch.time_by(destroy::is_of_vm), stretch.time_by(frees));
         if own < trace.least() {
             return self.busy();
         }
         if destroys > frees {
-            return Some(destruction(destroy::evidence(stretch)));
+            return Some(self.with_queued(destruction(destroy::evidence(stretch))));
         }
         let ran = stretch.ran().max(spent.ran);
         let resident = process.resident.unwrap_or(0);
@@ -85,7 +81,7 @@ impl End<'_> {
             && (process.held.is_empty() || 2 * ran >= own)
             && (ran >= trace.least() / 2 || frees > 0);
         if is_freed {
-            return Some(self.freed(resident, ran));
+            return Some(self.with_queued(self.freed(resident, ran)));
         }
         let was_seen = stretch.samples().any(|one| one.functions().next().is_some());
         if 2 * spent.asleep() >= took && !process.held.is_empty() && !was_seen {
@@ -102,6 +98,15 @@ impl End<'_> {
         let Stretch { trace, from, to, .. } = self.stretch;
         let (queued, took) = (self.spent?.queued, self.stretch.took());
         (2 * queued >= took).then(|| busy::runnable(trace, (queued, took), (from, to), "the end"))
+    }
+
+    /// A cause of what others left, and what they had, if that was most of it.
+    fn with_queued(&self, mut cause: Cause) -> Cause {
+        let queued = self.spent.map_or(0, |spent| spent.queued);
+        if 2 * queued >= self.stretch.took() {
+            cause.evidence.push(format!("it also waited {} for a processor", duration(queued)));
+        }
+        cause
     }
 
     fn freed(&self, resident: u64, ran: u64) -> Cause {

@@ -157,25 +157,30 @@ fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept
 
 #[test]
 fn an_end_is_what_its_thread_did_in_the_time_that_others_left_it() {
-    // It is runnable for 8 of 14 ms, runs for the rest, and is seen so often where it frees memory, and where a VM goes.
-    let end = |frees: u64, destroys: u64, held: Vec<usize>| {
+    // It is runnable for 8 of 14 ms, runs for the rest, and frees memory until it goes on with its VM.
+    let end = |until: u64, held: Vec<usize>| {
         let account =
             |at, ran, queued| Account { tid: 1, at: at * MS, ran: ran * MS, queued: queued * MS };
-        let look = |at, seen, stack: &[&str]| Sample { seen, ..super::seen(at * MS, 0, stack) };
-        let looks = [
-            look(14, frees, &["zap_pte_range", "exit_mmap"]),
-            look(16, destroys, &["kvm_destroy_vm"]),
-        ];
-        let samples = looks.into_iter().filter(|one| one.seen > 0).collect();
+        // Many looks say no more than few, if these are of a longer time.
+        let frees = Sample { seen: 9, ..seen(13 * MS, (until - 13) * MS, &["zap_pte_range"]) };
+        let mut samples = vec![frees];
+        samples.extend((until < 19).then(|| seen((until + 1) * MS, 0, &["kvm_destroy_vm"])));
         let accounts = vec![account(5, 0, 0), account(13, 0, 8), account(19, 6, 8)];
         let mut trace = Trace { samples, accounts, ..ended(0, held) };
         trace.processes[0].resident = Some(64 << 20);
         told(&trace)
     };
-    assert_eq!(end(3, 0, vec![]), one("memory-freed-at-exit", 5, 14));
-    // One look at the VM does not make it the VM's; and the other way round.
-    assert_eq!(end(3, 1, vec![0]), one("memory-freed-at-exit", 5, 14));
-    assert_eq!(end(1, 3, vec![0]), one("vm-destruction", 5, 14));
+    assert_eq!(end(19, vec![]), one("memory-freed-at-exit", 5, 14));
+    assert_eq!(end(17, vec![0]), one("memory-freed-at-exit", 5, 14));
+    // What comes before the first look is as likely what it saw.
+    let early = |mut trace: Trace| {
+        trace.samples.insert(0, seen(10 * MS, 0, &["kvm_destroy_vm"]));
+        told(&trace)
+    };
+    let mut trace = ended(0, vec![0]);
+    trace.samples = vec![seen(17 * MS, MS, &["zap_pte_range"])];
+    trace.accounts.clear();
+    assert_eq!(early(trace), one("vm-destruction", 5, 14));
 }
 
 #[test]
