@@ -13,6 +13,7 @@ use mayfly_record::units::duration;
 
 use super::index::Index;
 use super::pieces::Stretch;
+use super::short::sums;
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
@@ -21,6 +22,8 @@ use crate::record::{Call, Sample, Stall, Thread, Trace, Wake};
 
 /// Where a thread is that a signal has stopped.
 const STOPPED: [&str; 2] = ["do_signal_stop", "do_jobctl_trap"];
+/// Where KVM's worker waits for work.
+const IDLE: [&str; 1] = ["vhost_task_fn"];
 /// What a thread sleeps in that makes no call, and waits for a page.
 const FAULTS: [&str; 7] = [
     "handle_mm_fault",
@@ -37,6 +40,9 @@ pub(crate) struct Held<'a> {
     pub(crate) tid: i32,
     pub(crate) from: u64,
     pub(crate) to: u64,
+    /// How long it slept between the two, and how often: many short sleeps may be one wait.
+    pub(crate) took: u64,
+    pub(crate) times: u64,
     /// The look that saw it longest, if one did.
     pub(crate) seen: Option<&'a Sample>,
     /// Whether its thread runs a vCPU, and had run it before, and was to run it after.
@@ -70,21 +76,33 @@ impl Trace {
     /// The sleeps that something hung on, longest first, but for those that overlap what is `listed` of the same thread.
     pub(crate) fn held(&self, listed: &[Stall]) -> Vec<Held<'_>> {
         let sleeps = Sleeps::of(self);
-        let of_vcpus = sleeps.of_vcpus();
-        let mut all = [&sleeps.on_paths()[..], &of_vcpus].concat();
-        all.sort_by_key(|one| std::cmp::Reverse(one.to - one.from));
+        let (of_paths, of_vcpus) = (sleeps.on_paths(), sleeps.of_vcpus());
+        let mut all = [&of_paths.long[..], &of_vcpus.long].concat();
+        all.sort_by_key(|one| std::cmp::Reverse(one.slept));
         all.truncate(MOST);
+        let is_listed = |one: &Wait| {
+            listed.iter().any(|stall| {
+                stall.tid == one.tid && stall.at < one.to && one.from < stall.at + stall.took
+            })
+        };
         let mut kept: Vec<Wait> = Vec::new();
         for one in all {
-            let is_listed = listed.iter().any(|stall| {
-                stall.tid == one.tid && stall.at < one.to && one.from < stall.at + stall.took
-            });
-            if !is_listed && !kept.iter().any(|other| meet(other, &one)) {
+            if !is_listed(&one) && !kept.iter().any(|other| meet(other, &one)) {
                 kept.push(one);
             }
         }
-        let is_vcpu_s = |wait: &Wait| of_vcpus.iter().any(|one| meet(one, wait));
-        kept.iter().map(|wait| sleeps.told(wait, is_vcpu_s(wait))).collect()
+        let is_taken = |one: &Wait| is_listed(one) || kept.iter().any(|other| meet(other, one));
+        let short = of_vcpus.short.iter().map(|one| ((one.tid, sleeps.call(one)), *one));
+        let of_vcpus_short = sums(self, short, is_taken);
+        let short = of_paths.short.into_iter().map(|one| (one.tid, one));
+        let of_paths_short = sums(self, short, |one| {
+            is_taken(one) || of_vcpus_short.iter().any(|other| meet(other, one))
+        });
+        let is_vcpu_s = |wait: &Wait| {
+            of_vcpus_short.contains(wait) || of_vcpus.long.iter().any(|one| meet(one, wait))
+        };
+        let kept = kept.iter().chain(&of_vcpus_short).chain(&of_paths_short);
+        kept.map(|wait| sleeps.told(wait, is_vcpu_s(wait))).collect()
     }
 
     /// When a thread first ran a vCPU.
@@ -105,6 +123,13 @@ impl Trace {
     pub(crate) fn meanwhile(&self, tid: i32, time: (u64, u64)) -> String {
         Sleeps::of(self).meanwhile(tid, time)
     }
+}
+
+/// What is found: waits, and sleeps that are too short to be one.
+#[derive(Default)]
+struct Found {
+    long: Vec<Wait>,
+    short: Vec<Wait>,
 }
 
 /// Where sleeps are looked for.
@@ -133,49 +158,100 @@ impl<'a> Sleeps<'a> {
     }
 
     /// The sleeps on the critical paths, and the waits that these go around.
-    fn on_paths(&self) -> Vec<Wait> {
-        let mut all = Vec::new();
-        for Walk { stretches, waits, .. } in self.trace.walks(&self.index) {
-            all.extend(waits.into_iter().filter(|one| self.is_long(one.from, one.to)));
-            for stretch in stretches.into_iter().filter(|one| self.is_long(one.from, one.to)) {
-                self.asleep(stretch, &mut all);
-                all.extend(self.told_of(stretch));
+    fn on_paths(&self) -> Found {
+        let mut found = Found::default();
+        for Walk { stretches, waits, inferred } in self.trace.walks(&self.index) {
+            for stretch in &stretches {
+                if self.is_long(stretch.from, stretch.to) {
+                    self.asleep(*stretch, &mut found.long);
+                }
+                self.told_of(*stretch).for_each(|one| self.add(one, &mut found));
             }
+            // Of what is inferred, the long ones alone say something.
+            let waits = waits.into_iter().filter(|one| !inferred || self.is_long(one.from, one.to));
+            waits.for_each(|one| self.add(one, &mut found));
         }
-        all
+        // KVM's worker waits for work, whoever ends that.
+        let is_idle = |one: &Wait| self.longest(one).is_some_and(|seen| seen.is_in(&IDLE));
+        found.long.retain(|one| !is_idle(one));
+        found
+    }
+
+    fn add(&self, one: Wait, into: &mut Found) {
+        let is_long = self.is_long(one.from, one.to);
+        if is_long { &mut into.long } else { &mut into.short }.push(one);
     }
 
     /// The sleeps of a stretch that the scheduler told of, whether or not anybody looked.
-    fn told_of(&self, stretch: Stretch) -> Vec<Wait> {
+    fn told_of(&self, stretch: Stretch) -> impl Iterator<Item = Wait> {
         let Stretch { tid, from, to } = stretch;
         let all = self.ended.get(&tid).map_or(&[][..], |all| all);
         let ended = all[all.partition_point(|wake| wake.at <= from)..].iter();
-        let waits = ended.take_while(|wake| wake.since < to).map(|wake| Wait {
-            tid,
-            from: wake.since.max(from),
-            to: wake.at.min(to),
-            by: wake.by,
-        });
-        waits
-            .filter(|one| self.is_long(one.from, one.to) && !self.is_recorded(tid, one.from))
-            .collect()
+        let waits = ended.take_while(move |wake| wake.since < to);
+        let waits = waits
+            .map(move |wake| Wait::once(tid, (wake.since.max(from), wake.at.min(to)), wake.by));
+        waits.filter(move |one| !self.is_recorded(tid, one.from))
     }
 
     /// The sleeps of vCPUs' threads between their first entry and their last exit. Where KVM has no interrupt controller, a
     /// vCPU that halts sleeps in a lock of its program's: that is no wait.
-    fn of_vcpus(&self) -> Vec<Wait> {
-        let mut all = Vec::new();
+    fn of_vcpus(&self) -> Found {
+        let mut found = Found::default();
         let may_halt = !self.trace.has_controller();
         for thread in self.trace.threads.iter().filter(|thread| self.trace.ran_vcpu(thread)) {
             let run = self.trace.first_run(thread).zip(self.trace.left(thread));
             let Some((from, to)) = run.filter(|(from, to)| from < to) else { continue };
             let mut own = Vec::new();
             self.asleep(Stretch { tid: thread.tid, from, to }, &mut own);
-            let is_futex = |look: &Sample| look.is_in_call(&[libc::SYS_futex]);
-            own.retain(|one| !may_halt || self.longest(one).is_some_and(|seen| !is_futex(seen)));
-            all.extend(own);
+            let is_meant = |look: &Sample| !may_halt || !look.is_in_call(&[libc::SYS_futex]);
+            own.retain(|one| self.longest(one).is_some_and(is_meant) || !may_halt);
+            found.long.extend(own);
+            let looks = self.index.samples(thread.tid, from, to);
+            let looks = looks.filter(|one| sleeps(one) && !runs_vcpu(one) && is_meant(one));
+            let looks = looks.filter(|one| !self.is_recorded(thread.tid, one.at));
+            let short = looks.filter_map(|look| self.around(look, (from, to)));
+            found.short.extend(short.filter(|one| !self.is_long(one.from, one.to)));
         }
-        all
+        found
+    }
+
+    /// The sleep that a look found a thread in, as the scheduler told it; else as long as the look, or the time without a
+    /// processor around it.
+    fn around(&self, look: &Sample, (from, to): (u64, u64)) -> Option<Wait> {
+        let (tid, seen) = (look.tid, look.at + look.took);
+        let ended = self.ended.get(&tid).map_or(&[][..], |all| all);
+        let wake = ended.get(ended.partition_point(|wake| wake.at < look.at));
+        if let Some(wake) = wake {
+            let is_it = wake.since <= look.at;
+            return is_it.then(|| Wait::once(tid, (wake.since, wake.at), wake.by));
+        }
+        let (before, after) = self.neighbours(look);
+        let window =
+            (before.max(look.at.saturating_sub(SLACK)).max(from), after.min(seen + SLACK).min(to));
+        let slept = self.index.spent(tid, window.0, window.1)?.asleep();
+        let times = look.turns + 1;
+        let wait = Wait::once(tid, (look.at, seen.max(look.at + 1)), None);
+        (slept / times < self.trace.least()).then_some(Wait { slept, times, ..wait })
+    }
+
+    /// When a thread was last seen before a look at it, and first after it.
+    fn neighbours(&self, look: &Sample) -> (u64, u64) {
+        let (mut before, mut after) = (0, u64::MAX);
+        for one in self.index.samples(look.tid, 0, u64::MAX) {
+            if one.at < look.at {
+                before = one.at + one.took;
+            } else if one.at > look.at {
+                after = after.min(one.at);
+            }
+        }
+        (before, after)
+    }
+
+    /// The number of the call that a wait was seen in.
+    fn call(&self, wait: &Wait) -> Option<u64> {
+        let looks = self.index.samples(wait.tid, wait.from, wait.to + 1);
+        let mut numbers = looks.filter_map(|look| look.call.map(|(number, _)| number));
+        numbers.next()
     }
 
     /// The sleeps of a stretch that are long, and in no call of the record but one that asks to sleep.
@@ -187,10 +263,12 @@ impl<'a> Sleeps<'a> {
             let same = looks[next..].iter().take_while(|one| is_same(first, one)).count();
             let before = next.checked_sub(1).map_or(from, |last| looks[last].at + looks[last].took);
             let (last, after) = (looks[next + same - 1], looks.get(next + same));
+            let turns: u64 = looks[next..next + same].iter().map(|one| one.turns).sum();
+            let times = turns + same as u64;
             next += same;
             let seen = (first.at.max(from), (last.at + last.took).min(to));
             if self.touched(tid, seen).is_some() {
-                into.push(Wait { tid, from: seen.0, to: seen.1, by: None });
+                into.push(Wait::once(tid, seen, None));
                 continue;
             }
             if !sleeps(first) || runs_vcpu(first) || self.is_recorded(tid, seen.0) {
@@ -204,7 +282,7 @@ impl<'a> Sleeps<'a> {
             let ended = ended.filter(|end| *end <= seen.0).max().unwrap_or(from);
             let window = (before.max(ended).max(from), until);
             if self.is_long(window.0, window.1) {
-                into.extend(self.slept(tid, window, seen));
+                into.extend(self.slept(tid, window, (seen, times)));
             }
         }
     }
@@ -216,7 +294,10 @@ impl<'a> Sleeps<'a> {
         let sum =
             |(faults, system): (u64, u64), one: &Sample| (faults + one.faults, system + one.system);
         let (faults, system) = looks.fold((0, 0), sum);
-        let is_most = self.is_long(from, to) && 2 * system >= to - from;
+        // For the time in which it could run, and others did, it had no fault.
+        let queued = self.index.spent(tid, from, to).map_or(0, |spent| spent.queued);
+        let own = (to - from).saturating_sub(queued);
+        let is_most = own >= self.trace.least() && 2 * system >= own;
         let are_faults = faults >= FEWEST_FAULTS && system / faults.max(1) <= LONGEST_FAULT;
         (is_most && are_faults && system >= LEAST_SYSTEM).then_some(Touched { faults, system })
     }
@@ -229,20 +310,29 @@ impl<'a> Sleeps<'a> {
 
     /// How long a thread slept around the time in which it was seen asleep: by the scheduler's events, or by what its
     /// processor time leaves.
-    fn slept(&self, tid: i32, (from, to): (u64, u64), seen: (u64, u64)) -> Option<Wait> {
+    fn slept(
+        &self,
+        tid: i32,
+        (from, to): (u64, u64),
+        (seen, times): ((u64, u64), u64),
+    ) -> Option<Wait> {
         let ended = self.ended.get(&tid).map_or(&[][..], |all| all);
         let wake = ended.get(ended.partition_point(|wake| wake.at < seen.0));
         if let Some(wake) = wake.filter(|wake| wake.since <= seen.1) {
-            let wait = Wait { tid, from: wake.since.max(from), to: wake.at.min(to), by: wake.by };
-            if self.is_long(wait.from, wait.to) {
-                return Some(wait);
-            }
+            let wait = Wait::once(tid, (wake.since.max(from), wake.at.min(to)), wake.by);
+            // What is short counts with its like.
+            return self.is_long(wait.from, wait.to).then_some(wait);
         }
         let (from, to) = (from.max(seen.0.saturating_sub(SLACK)), to.min(seen.1 + SLACK));
         let slept = self.index.spent(tid, from, to)?.asleep();
         let from = from.max(seen.0.saturating_sub(slept));
-        let to = (from + slept).min(to);
-        self.is_long(from, to).then_some(Wait { tid, from, to, by: None })
+        let wait = Wait::once(tid, (from, (from + slept).min(to)), None);
+        if slept / times.max(1) >= self.trace.least() {
+            return self.is_long(wait.from, wait.to).then_some(wait);
+        }
+        // It slept many times, of which none is known by itself.
+        let to = seen.1.max(wait.to);
+        (slept >= self.trace.least()).then_some(Wait { to, times, slept, ..wait })
     }
 
     /// The look that saw a wait longest.
@@ -255,7 +345,7 @@ impl<'a> Sleeps<'a> {
 
     /// A sleep with what is known of it.
     fn told(&self, wait: &Wait, of_vcpu: bool) -> Held<'a> {
-        let Wait { tid, from, to, by } = *wait;
+        let Wait { tid, from, to, by, times, slept } = *wait;
         let seen = self.longest(wait);
         let mut known = Vec::new();
         if let Some(seen) = seen {
@@ -263,12 +353,16 @@ impl<'a> Sleeps<'a> {
             known.extend(seen.channel.as_ref().map(|function| format!("it slept in {function}")));
         }
         let asked = self.index.calls(tid, from, to).find(|call| call.name == "sleep");
+        if times > 1 {
+            known.push(format!("in {times} sleeps, on average {} each", duration(slept / times)));
+        }
         if let Some(time) = asked.map(|call| call.argument("time")).filter(|time| *time > 0) {
             known.push(format!("it asked to sleep for {}", duration(time)));
         }
         if let Some(by) = by.filter(|by| *by != tid && self.trace.thread_number(*by, to).is_some())
         {
-            known.push(format!("thread {by} ended it{}", self.meanwhile(by, (from, to))));
+            let ended = if times > 1 { "them all" } else { "it" };
+            known.push(format!("thread {by} ended {ended}{}", self.meanwhile(by, (from, to))));
         }
         let touched = if seen.is_none() { self.touched(tid, (from, to)) } else { None };
         let what = match (seen, touched) {
@@ -278,7 +372,8 @@ impl<'a> Sleeps<'a> {
             (None, Some(_)) => "page faults of its own code".to_owned(),
             (None, None) => "asleep".to_owned(),
         };
-        Held { tid, from, to, seen, of_vcpu, touched, what, known }
+        let what = if times > 1 { format!("{what}, {times} times") } else { what };
+        Held { tid, from, to, took: slept, times, seen, of_vcpu, touched, what, known }
     }
 
     fn meanwhile(&self, tid: i32, (from, to): (u64, u64)) -> String {

@@ -226,6 +226,9 @@ pub struct Sample {
     /// Processor time that it used meanwhile, in nanoseconds.
     #[serde(default)]
     pub ran: u64,
+    /// How often it got a processor meanwhile: one that was asleep at all looks has slept once more often than that.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub turns: u64,
     /// Page faults that it had meanwhile, where it ran a program of its own.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub faults: u64,

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::limits::Limits;
 use super::marker::Marker;
 use super::object;
-use super::usage::{Own, own, used};
+use super::usage::{Own, own, turns};
 use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
@@ -142,6 +142,8 @@ struct Look {
     stack: Vec<String>,
     /// What it has had of the processors in all.
     used: Used,
+    /// How often it has got one.
+    turns: u64,
     /// What it has had in all of what no call tells, if it was in none.
     own: Option<Own>,
 }
@@ -160,7 +162,8 @@ impl Look {
         }
         let call = file("syscall").and_then(|text| system_call(&text));
         let own = if call.is_none() && channel.is_none() { own(tid) } else { None };
-        Some(Self { call, channel, stack, used: used(tid)?, own })
+        let (used, turns) = turns(tid)?;
+        Some(Self { call, channel, stack, used, turns, own })
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -194,8 +197,8 @@ fn stack(text: &str) -> Vec<String> {
 struct Samples {
     kept: BothEnds<Sample, MOST>,
     accounts: Accounts,
-    /// Of each thread, which sample is the last, and its processor time when that began.
-    last: HashMap<i32, (usize, u64)>,
+    /// Of each thread, which sample is the last, and its processor time and its turns when that began.
+    last: HashMap<i32, (usize, u64, u64)>,
     /// Of each thread that was in no call when it was last looked at, what it had had of what no call tells.
     own: HashMap<i32, Own>,
 }
@@ -213,19 +216,20 @@ impl Samples {
     fn add(&mut self, tid: i32, now: u64, look: Look) {
         self.accounts.add(tid, now, look.used);
         let Own { faults, system, guest } = self.come(tid, look.own);
-        if let Some((last, ran)) = self.last.get(&tid).copied()
+        if let Some((last, ran, turns)) = self.last.get(&tid).copied()
             && let Some(sample) = self.kept.get_mut(last)
             && look.is_same(sample)
         {
             sample.took = now.saturating_sub(sample.at);
             sample.seen += 1;
             sample.ran = look.used.ran.saturating_sub(ran);
+            sample.turns = look.turns.saturating_sub(turns);
             sample.faults += faults;
             sample.system += system;
             sample.guest += guest;
             return;
         }
-        self.last.insert(tid, (self.kept.count(), look.used.ran));
+        self.last.insert(tid, (self.kept.count(), look.used.ran, look.turns));
         let Look { call, channel, stack, .. } = look;
         let waits = call.filter(|_| channel.is_some());
         let file = waits.and_then(|call| object::file(tid, call));
@@ -279,6 +283,7 @@ mod tests {
             channel: Some(channel.to_owned()),
             stack: vec![],
             used: Used { ran, queued: 0 },
+            turns: 7 + ran / 5,
             own: None,
         };
         let mut book = Samples::new();
@@ -287,9 +292,11 @@ mod tests {
         book.add(1, 20, look("a", 105));
         book.add(1, 30, look("b", 106));
         let all = book.kept.into_vec();
-        let seen: Vec<_> =
-            all.iter().map(|one| (one.tid, one.at, one.took, one.seen, one.ran)).collect();
-        assert_eq!(seen, [(1, 10, 10, 2, 5), (2, 11, 0, 1, 0), (1, 30, 0, 1, 0)]);
+        let seen: Vec<_> = all
+            .iter()
+            .map(|one| (one.tid, one.at, one.took, one.seen, one.ran, one.turns))
+            .collect();
+        assert_eq!(seen, [(1, 10, 10, 2, 5, 1), (2, 11, 0, 1, 0, 0), (1, 30, 0, 1, 0, 0)]);
     }
 
     #[test]
@@ -299,6 +306,7 @@ mod tests {
             channel: faults.is_none().then(|| "futex_do_wait".to_owned()),
             stack: vec![stack.to_owned()],
             used: Used::default(),
+            turns: 0,
             own: faults.map(|(faults, system)| Own { faults, system, guest: 2 * faults }),
         };
         let mut book = Samples::new();
@@ -324,6 +332,7 @@ mod tests {
             channel: None,
             stack: vec![],
             used: Used::default(),
+            turns: 0,
             own: Some(Own { guest, ..Own::default() }),
         };
         let mut book = Samples::new();
@@ -341,6 +350,7 @@ mod tests {
             channel: Some(name),
             stack: vec![],
             used: Used { ran: 0, queued: 0 },
+            turns: 0,
             own: None,
         };
         let mut book = Samples::new();
@@ -350,7 +360,7 @@ mod tests {
         // The last one goes on; another thread's last one is not kept any more, and so it begins anew.
         let last = 3 * MOST as u64 - 1;
         book.add(1, last + 5, look(last.to_string()));
-        book.last.insert(2, (MOST + 1, 0));
+        book.last.insert(2, (MOST + 1, 0, 0));
         book.add(2, last + 6, look((MOST + 1).to_string()));
         assert_eq!(book.kept.lost(), MOST as u64 + 1);
         let all = book.kept.into_vec();

@@ -8,9 +8,15 @@ use crate::record::Used;
 
 /// What a thread has had of the processors since it began.
 pub(super) fn used(tid: i32) -> Option<Used> {
+    turns(tid).map(|(used, _)| used)
+}
+
+/// The same, and how often it got a processor.
+pub(super) fn turns(tid: i32) -> Option<(Used, u64)> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
-    Some(Used { ran: numbers.next()?.ok()?, queued: numbers.next()?.ok()? })
+    let used = Used { ran: numbers.next()?.ok()?, queued: numbers.next()?.ok()? };
+    Some((used, numbers.next()?.ok()?))
 }
 
 /// What it had between two moments.
