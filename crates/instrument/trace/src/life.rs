@@ -190,6 +190,27 @@ fn ranges(call: &Call) -> Option<(u64, u64)> {
     (size > 0).then(|| (call.argument("memory"), size))
 }
 
+impl Thread {
+    /// From when to when a signal that cannot be caught stopped it, and with it its process, until another let it go on.
+    pub(crate) fn stops(&self) -> impl Iterator<Item = (u64, u64)> {
+        let stops = self.signals.iter().filter(|(_, signal)| *signal == libc::SIGSTOP);
+        stops.filter_map(|(from, _)| {
+            let mut later = self.signals.iter().filter(|(at, _)| at > from);
+            let (to, _) = later.find(|(_, signal)| *signal == libc::SIGCONT)?;
+            Some((*from, *to))
+        })
+    }
+}
+
+impl Trace {
+    /// Whether a signal had stopped a thread for all of a time.
+    pub(crate) fn is_stopped(&self, tid: i32, (from, to): (u64, u64)) -> bool {
+        let thread = self.thread_number(tid, from).map(|number| &self.threads[number]);
+        thread
+            .is_some_and(|thread| thread.stops().any(|(since, until)| since <= from && to <= until))
+    }
+}
+
 /// Whether two ranges of addresses overlap, each an address and a length.
 pub(crate) fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)

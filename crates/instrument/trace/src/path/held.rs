@@ -7,9 +7,10 @@
 //!
 //! A thread on which nothing hangs waits for work. What it sleeps in is no wait, however long it is.
 
-use std::collections::HashMap;
+mod told;
+mod vcpus;
 
-use mayfly_record::units::duration;
+use std::collections::HashMap;
 
 use super::index::Index;
 use super::pieces::Stretch;
@@ -17,8 +18,7 @@ use super::short::sums;
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
-use crate::names::system_call;
-use crate::record::{Call, Sample, Stall, Thread, Trace, Wake};
+use crate::record::{Call, Sample, Stall, Trace, Wake};
 
 /// Where a thread is that a signal has stopped.
 const STOPPED: [&str; 2] = ["do_signal_stop", "do_jobctl_trap"];
@@ -92,10 +92,11 @@ impl Trace {
             }
         }
         let is_taken = |one: &Wait| is_listed(one) || kept.iter().any(|other| meet(other, one));
-        let short = of_vcpus.short.iter().map(|one| ((one.tid, sleeps.call(one)), *one));
-        let of_vcpus_short = sums(self, short, is_taken);
-        let short = of_paths.short.into_iter().map(|one| (one.tid, one));
-        let of_paths_short = sums(self, short, |one| {
+        let by = |short: Vec<(u64, Wait)>| {
+            short.into_iter().map(|(kind, one)| ((one.tid, kind), one)).collect::<Vec<_>>()
+        };
+        let of_vcpus_short = sums(self, by(of_vcpus.short), is_taken);
+        let of_paths_short = sums(self, by(of_paths.short), |one| {
             is_taken(one) || of_vcpus_short.iter().any(|other| meet(other, one))
         });
         let is_vcpu_s = |wait: &Wait| {
@@ -103,20 +104,6 @@ impl Trace {
         };
         let kept = kept.iter().chain(&of_vcpus_short).chain(&of_paths_short);
         kept.map(|wait| sleeps.told(wait, is_vcpu_s(wait))).collect()
-    }
-
-    /// When a thread first ran a vCPU.
-    fn first_run(&self, thread: &Thread) -> Option<u64> {
-        let mut calls = self.calls.iter().filter(|call| call.tid == thread.tid);
-        let called = calls.find(|call| call.name == "KVM_RUN").map(|call| call.at);
-        let mut samples = self.samples.iter().filter(|one| one.tid == thread.tid);
-        called.or_else(|| samples.find(|one| runs_vcpu(one)).map(|one| one.at))
-    }
-
-    /// Whether KVM has the interrupt controllers, or at least the local ones, and so halts vCPUs itself.
-    fn has_controller(&self) -> bool {
-        const HAS: [&str; 3] = ["KVM_CREATE_IRQCHIP", "KVM_ENABLE_CAP", "KVM_CREATE_DEVICE"];
-        self.calls.iter().any(|call| HAS.contains(&call.name.as_str()))
     }
 
     /// What a thread did while another waited for it, as a clause goes on; nothing where that was not seen.
@@ -129,7 +116,18 @@ impl Trace {
 #[derive(Default)]
 struct Found {
     long: Vec<Wait>,
-    short: Vec<Wait>,
+    /// With what goes together: the number of a path, or of a call.
+    short: Vec<(u64, Wait)>,
+}
+
+impl Found {
+    fn add(&mut self, kind: u64, one: Wait, is_long: bool) {
+        if is_long {
+            self.long.push(one);
+        } else {
+            self.short.push((kind, one));
+        }
+    }
 }
 
 /// Where sleeps are looked for.
@@ -160,16 +158,24 @@ impl<'a> Sleeps<'a> {
     /// The sleeps on the critical paths, and the waits that these go around.
     fn on_paths(&self) -> Found {
         let mut found = Found::default();
-        for Walk { stretches, waits, inferred } in self.trace.walks(&self.index) {
+        let walks = self.trace.walks(&self.index).into_iter().zip(0..);
+        for (Walk { stretches, waits, inferred }, path) in walks {
             for stretch in &stretches {
                 if self.is_long(stretch.from, stretch.to) {
                     self.asleep(*stretch, &mut found.long);
                 }
-                self.told_of(*stretch).for_each(|one| self.add(one, &mut found));
+                self.told_of(*stretch).for_each(|one| self.add(path, one, &mut found));
+                if self.trace.wakes.is_empty() {
+                    self.asked_of(*stretch).for_each(|one| self.add(path, one, &mut found));
+                }
             }
             // Of what is inferred, the long ones alone say something.
             let waits = waits.into_iter().filter(|one| !inferred || self.is_long(one.from, one.to));
-            waits.for_each(|one| self.add(one, &mut found));
+            waits.for_each(|one| self.add(path, one, &mut found));
+        }
+        self.stopped().for_each(|one| self.add(u64::MAX, one, &mut found));
+        if self.trace.wakes.is_empty() {
+            self.of_setter(&mut found.long);
         }
         // KVM's worker waits for work, whoever ends that.
         let is_idle = |one: &Wait| self.longest(one).is_some_and(|seen| seen.is_in(&IDLE));
@@ -177,9 +183,28 @@ impl<'a> Sleeps<'a> {
         found
     }
 
-    fn add(&self, one: Wait, into: &mut Found) {
-        let is_long = self.is_long(one.from, one.to);
-        if is_long { &mut into.long } else { &mut into.short }.push(one);
+    /// The times in which a signal stopped the VMM's process, on whichever thread it came to.
+    fn stopped(&self) -> impl Iterator<Item = Wait> {
+        let vmm = self.trace.vmm();
+        let threads = self.trace.threads.iter().filter(move |one| Some(one.pid) == vmm);
+        threads.flat_map(|thread| thread.stops().map(|time| Wait::once(thread.tid, time, None)))
+    }
+
+    /// The sleeps of the thread that sets a VM up, between its first and its last call to KVM before the first entry: where it
+    /// is not seen who ends a wait, the path does not lead back to this thread.
+    fn of_setter(&self, into: &mut Vec<Wait>) {
+        let Some((vmm, entry)) = self.trace.vmm().zip(self.trace.first_entry()) else { return };
+        let asked = self.trace.from.as_ref().map_or(0, |from| from.at);
+        let is_its = |call: &&Call| call.is_kvm() && call.pid == vmm && call.at >= asked;
+        let mut calls = self.trace.calls.iter().filter(is_its);
+        let Some(first) = calls.next() else { return };
+        let is_last = |call: &&Call| call.tid == first.tid && call.at < entry;
+        let to = calls.filter(is_last).map(|call| call.at).max().unwrap_or(first.at);
+        self.asleep(Stretch { tid: first.tid, from: first.at, to }, into);
+    }
+
+    fn add(&self, path: u64, one: Wait, into: &mut Found) {
+        into.add(path, one, self.is_long(one.from, one.to));
     }
 
     /// The sleeps of a stretch that the scheduler told of, whether or not anybody looked.
@@ -193,65 +218,10 @@ impl<'a> Sleeps<'a> {
         waits.filter(move |one| !self.is_recorded(tid, one.from))
     }
 
-    /// The sleeps of vCPUs' threads between their first entry and their last exit. Where KVM has no interrupt controller, a
-    /// vCPU that halts sleeps in a lock of its program's: that is no wait.
-    fn of_vcpus(&self) -> Found {
-        let mut found = Found::default();
-        let may_halt = !self.trace.has_controller();
-        for thread in self.trace.threads.iter().filter(|thread| self.trace.ran_vcpu(thread)) {
-            let run = self.trace.first_run(thread).zip(self.trace.left(thread));
-            let Some((from, to)) = run.filter(|(from, to)| from < to) else { continue };
-            let mut own = Vec::new();
-            self.asleep(Stretch { tid: thread.tid, from, to }, &mut own);
-            let is_meant = |look: &Sample| !may_halt || !look.is_in_call(&[libc::SYS_futex]);
-            own.retain(|one| self.longest(one).is_some_and(is_meant) || !may_halt);
-            found.long.extend(own);
-            let looks = self.index.samples(thread.tid, from, to);
-            let looks = looks.filter(|one| sleeps(one) && !runs_vcpu(one) && is_meant(one));
-            let looks = looks.filter(|one| !self.is_recorded(thread.tid, one.at));
-            let short = looks.filter_map(|look| self.around(look, (from, to)));
-            found.short.extend(short.filter(|one| !self.is_long(one.from, one.to)));
-        }
-        found
-    }
-
-    /// The sleep that a look found a thread in, as the scheduler told it; else as long as the look, or the time without a
-    /// processor around it.
-    fn around(&self, look: &Sample, (from, to): (u64, u64)) -> Option<Wait> {
-        let (tid, seen) = (look.tid, look.at + look.took);
-        let ended = self.ended.get(&tid).map_or(&[][..], |all| all);
-        let wake = ended.get(ended.partition_point(|wake| wake.at < look.at));
-        if let Some(wake) = wake {
-            let is_it = wake.since <= look.at;
-            return is_it.then(|| Wait::once(tid, (wake.since, wake.at), wake.by));
-        }
-        let (before, after) = self.neighbours(look);
-        let window =
-            (before.max(look.at.saturating_sub(SLACK)).max(from), after.min(seen + SLACK).min(to));
-        let slept = self.index.spent(tid, window.0, window.1)?.asleep();
-        let times = look.turns + 1;
-        let wait = Wait::once(tid, (look.at, seen.max(look.at + 1)), None);
-        (slept / times < self.trace.least()).then_some(Wait { slept, times, ..wait })
-    }
-
-    /// When a thread was last seen before a look at it, and first after it.
-    fn neighbours(&self, look: &Sample) -> (u64, u64) {
-        let (mut before, mut after) = (0, u64::MAX);
-        for one in self.index.samples(look.tid, 0, u64::MAX) {
-            if one.at < look.at {
-                before = one.at + one.took;
-            } else if one.at > look.at {
-                after = after.min(one.at);
-            }
-        }
-        (before, after)
-    }
-
-    /// The number of the call that a wait was seen in.
-    fn call(&self, wait: &Wait) -> Option<u64> {
-        let looks = self.index.samples(wait.tid, wait.from, wait.to + 1);
-        let mut numbers = looks.filter_map(|look| look.call.map(|(number, _)| number));
-        numbers.next()
+    /// The sleeps of a stretch that its thread asked for.
+    fn asked_of(&self, Stretch { tid, from, to }: Stretch) -> impl Iterator<Item = Wait> {
+        let calls = self.index.calls(tid, from, to).filter(|call| call.name == "sleep");
+        calls.map(move |call| Wait::once(tid, (call.at.max(from), call.end().min(to)), None))
     }
 
     /// The sleeps of a stretch that are long, and in no call of the record but one that asks to sleep.
@@ -330,7 +300,11 @@ impl<'a> Sleeps<'a> {
         if slept / times.max(1) >= self.trace.least() {
             return self.is_long(wait.from, wait.to).then_some(wait);
         }
-        // It slept many times, of which none is known by itself.
+        // It slept many times, of which none is known by itself, unless it asked for them.
+        let mut calls = self.index.calls(tid, seen.0, seen.1);
+        if calls.any(|call| call.name == "sleep") {
+            return None;
+        }
         let to = seen.1.max(wait.to);
         (slept >= self.trace.least()).then_some(Wait { to, times, slept, ..wait })
     }
@@ -341,54 +315,6 @@ impl<'a> Sleeps<'a> {
             |one: &Sample| (one.at + one.took).min(wait.to).saturating_sub(one.at.max(wait.from));
         let looks = self.index.samples(wait.tid, wait.from, wait.to).filter(|one| sleeps(one));
         looks.max_by_key(|one| (within(one), one.seen))
-    }
-
-    /// A sleep with what is known of it.
-    fn told(&self, wait: &Wait, of_vcpu: bool) -> Held<'a> {
-        let Wait { tid, from, to, by, times, slept } = *wait;
-        let seen = self.longest(wait);
-        let mut known = Vec::new();
-        if let Some(seen) = seen {
-            known.extend(seen.file.as_ref().map(|file| format!("on {file}")));
-            known.extend(seen.channel.as_ref().map(|function| format!("it slept in {function}")));
-        }
-        let asked = self.index.calls(tid, from, to).find(|call| call.name == "sleep");
-        if times > 1 {
-            known.push(format!("in {times} sleeps, on average {} each", duration(slept / times)));
-        }
-        if let Some(time) = asked.map(|call| call.argument("time")).filter(|time| *time > 0) {
-            known.push(format!("it asked to sleep for {}", duration(time)));
-        }
-        if let Some(by) = by.filter(|by| *by != tid && self.trace.thread_number(*by, to).is_some())
-        {
-            let ended = if times > 1 { "them all" } else { "it" };
-            known.push(format!("thread {by} ended {ended}{}", self.meanwhile(by, (from, to))));
-        }
-        let touched = if seen.is_none() { self.touched(tid, (from, to)) } else { None };
-        let what = match (seen, touched) {
-            // As the record has it.
-            _ if asked.is_some() => "sleep".to_owned(),
-            (Some(seen), _) => what(seen),
-            (None, Some(_)) => "page faults of its own code".to_owned(),
-            (None, None) => "asleep".to_owned(),
-        };
-        let what = if times > 1 { format!("{what}, {times} times") } else { what };
-        Held { tid, from, to, took: slept, times, seen, of_vcpu, touched, what, known }
-    }
-
-    fn meanwhile(&self, tid: i32, (from, to): (u64, u64)) -> String {
-        let within = |call: &Call| call.end().min(to).saturating_sub(call.at.max(from));
-        let calls = self.index.calls(tid, from, to);
-        let longest = calls.max_by_key(|call| within(call));
-        if let Some(call) = longest.filter(|call| 2 * within(call) >= to - from) {
-            return format!(", which was in {} for {} of it", call.name, duration(within(call)));
-        }
-        let spent = self.index.spent(tid, from, to);
-        match spent.filter(|spent| 2 * spent.unseen < to - from) {
-            Some(spent) if spent.is_its_own() => ", which ran meanwhile".to_owned(),
-            Some(spent) => format!(", which meanwhile ran {}, {spent}", duration(spent.ran)),
-            None => String::new(),
-        }
     }
 }
 
@@ -408,17 +334,6 @@ fn is_same(one: &Sample, other: &Sample) -> bool {
     match (of(one), of(other)) {
         (None, None) => one.channel == other.channel,
         (first, second) => first == second && sleeps(one) == sleeps(other),
-    }
-}
-
-/// What a thread slept in, in a word or two.
-fn what(look: &Sample) -> String {
-    match (&look.call, &look.channel) {
-        _ if look.is_in(&STOPPED) => "stopped by a signal".to_owned(),
-        (Some((number, _)), _) => system_call(*number),
-        (None, _) if look.is_in(&FAULTS) => "a page fault".to_owned(),
-        (None, Some(function)) => format!("asleep in {function}"),
-        (None, None) => "asleep".to_owned(),
     }
 }
 
