@@ -238,7 +238,9 @@ impl<'a> Sleeps<'a> {
             next += same;
             let seen = (first.at.max(from), (last.at + last.took).min(to));
             if self.touched(tid, seen).is_some() {
-                into.push(Wait::once(tid, seen, None));
+                // What it waited for a processor meanwhile is told by itself.
+                let slept = self.own(tid, seen);
+                into.push(Wait { slept, ..Wait::once(tid, seen, None) });
                 continue;
             }
             if !sleeps(first) || runs_vcpu(first) || self.is_recorded(tid, seen.0) {
@@ -257,6 +259,12 @@ impl<'a> Sleeps<'a> {
         }
     }
 
+    /// A time but for what a thread waited for a processor in it.
+    fn own(&self, tid: i32, (from, to): (u64, u64)) -> u64 {
+        let queued = self.index.spent(tid, from, to).map_or(0, |spent| spent.queued);
+        (to - from).saturating_sub(queued)
+    }
+
     /// The page faults of a thread's own code, if it was in these for most of the time.
     fn touched(&self, tid: i32, (from, to): (u64, u64)) -> Option<Touched> {
         let is_within = |one: &&Sample| one.at >= from && one.at + one.took <= to;
@@ -265,8 +273,7 @@ impl<'a> Sleeps<'a> {
             |(faults, system): (u64, u64), one: &Sample| (faults + one.faults, system + one.system);
         let (faults, system) = looks.fold((0, 0), sum);
         // For the time in which it could run, and others did, it had no fault.
-        let queued = self.index.spent(tid, from, to).map_or(0, |spent| spent.queued);
-        let own = (to - from).saturating_sub(queued);
+        let own = self.own(tid, (from, to));
         let is_most = own >= self.trace.least() && 2 * system >= own;
         let are_faults = faults >= FEWEST_FAULTS && system / faults.max(1) <= LONGEST_FAULT;
         (is_most && are_faults && system >= LEAST_SYSTEM).then_some(Touched { faults, system })

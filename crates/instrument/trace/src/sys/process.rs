@@ -76,11 +76,21 @@ pub(crate) fn lift_limits() {
 /// A nice value with which a process waits for next to no other.
 const HURRIED: i32 = -15;
 
-/// Has this process wait for no other that wants a processor, as far as it may: only root may.
-///
-/// A program waits for its tracer at each stop, and looks that come late tell less.
+/// Has this process get a processor soon, as far as it may: only root may. Looks that come late tell less.
 pub(crate) fn hurry() {
     let _ = rustix::process::setpriority_process(None, HURRIED);
+}
+
+/// Has this thread get a processor at once, as far as it may, and none that it starts: a thread that is stopped waits for its
+/// tracer, and so waits for whatever that one waits for.
+pub(crate) fn preempt_all() {
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the structure is the kernel's, which reads it; 0 is this thread.
+    unsafe {
+        let mut priority: libc::sched_param = std::mem::zeroed();
+        priority.sched_priority = 1;
+        libc::sched_setscheduler(0, policy, &raw const priority);
+    }
 }
 
 /// Leaves the terminal and the group that its signals go to. One that leads its group already stays.
