@@ -22,7 +22,7 @@ use super::usage;
 use crate::calls::runs_vcpu;
 use crate::record::{Call, End, Object};
 use crate::sys::ptrace::{self, At, Change, Resume, Shared};
-use crate::sys::{process, signals};
+use crate::sys::signals;
 
 /// A call to be held back before it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,6 @@ impl Follower {
     /// Follows until nothing is left to be followed, or nothing but threads that do not stop to be let go: the kernel lets
     /// these go when this process ends.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        process::preempt_all();
         loop {
             self.leave_if_wanted();
             if self.leaving.is_some_and(|since| self.book.now() - since > PATIENCE) {

@@ -73,24 +73,28 @@ pub(crate) fn lift_limits() {
     }
 }
 
-/// A nice value with which a process waits for next to no other.
-const HURRIED: i32 = -15;
+/// The nice value with which a process waits least for others.
+const HURRIED: i32 = -20;
+/// A process that asks for no more at a time, in nanoseconds, is let before one that runs (`sched(7)`, since Linux 6.12).
+const AT_A_TIME: u64 = 100_000;
 
-/// Has this process get a processor soon, as far as it may: only root may. Looks that come late tell less.
+/// Has this thread, and those that it starts, get a processor as soon as a program can that is no real-time one, as far as it
+/// may: only root may. A thread that is stopped waits for its tracer, and looks that come late tell less.
+///
+/// Not a real-time one: to reap a process that another thread looks at in `/proc` may take the kernel until that thread goes
+/// on (`d_invalidate` of `fs/dcache.c`), and that thread may wait for this one's processor.
 pub(crate) fn hurry() {
-    let _ = rustix::process::setpriority_process(None, HURRIED);
-}
-
-/// Has this thread get a processor at once, as far as it may, and none that it starts: a thread that is stopped waits for its
-/// tracer, and so waits for whatever that one waits for.
-pub(crate) fn preempt_all() {
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the structure is the kernel's, which reads it; 0 is this thread.
+    // SAFETY: all of the structure may be 0; the kernel reads as much of it as its size says; thread 0 is this one.
     unsafe {
-        let mut priority: libc::sched_param = std::mem::zeroed();
-        priority.sched_priority = 1;
-        libc::sched_setscheduler(0, policy, &raw const priority);
+        let mut wanted: libc::sched_attr = std::mem::zeroed();
+        wanted.size = size_of::<libc::sched_attr>() as u32;
+        wanted.sched_policy = libc::SCHED_OTHER as u32;
+        wanted.sched_nice = HURRIED;
+        wanted.sched_runtime = AT_A_TIME;
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
     }
+    // A session may be a group of its own, among which the processors are shared first (`sched(7)`).
+    let _ = fs::write("/proc/self/autogroup", HURRIED.to_string());
 }
 
 /// Leaves the terminal and the group that its signals go to. One that leads its group already stays.
