@@ -150,6 +150,8 @@ fn run(vcpu: c_int, stop: &AtomicBool, mut journal: Option<Journal>) {
             if journal.as_mut().is_some_and(Journal::goes_on) {
                 continue;
             }
+            let slept = journal.map(|journal| format!("journal {}", journal.slept.as_micros()));
+            LOG.lock().unwrap().extend(slept);
             return;
         }
         let error = std::io::Error::last_os_error();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_ulong, c_void};
 
@@ -77,15 +77,24 @@ pub(crate) fn restored(memory: u64, bytes: u64) {
     }
 }
 
+/// How long this thread ran, and waited for a processor.
+fn used() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let times = text.split_ascii_whitespace().take(2);
+    Duration::from_nanos(times.map(|time| time.parse::<u64>().unwrap()).sum())
+}
+
 /// Writes to a file at each exit, and waits until it is on its device; the vCPU is run again after that.
 pub(crate) struct Journal {
     file: File,
     left: u64,
+    /// How long its thread slept for it.
+    pub(crate) slept: Duration,
 }
 
 impl Journal {
     pub(crate) fn of(exits: u64) -> Self {
-        Self { file: scratch("journal"), left: exits }
+        Self { file: scratch("journal"), left: exits, slept: Duration::ZERO }
     }
 
     /// Whether the vCPU is to be run again.
@@ -94,8 +103,10 @@ impl Journal {
             return false;
         }
         self.left -= 1;
+        let (begun, used) = (Instant::now(), used());
         self.file.write_all(&vec![1; 1 << 16]).unwrap();
         self.file.sync_all().unwrap();
+        self.slept += begun.elapsed().saturating_sub(self::used().saturating_sub(used));
         true
     }
 }

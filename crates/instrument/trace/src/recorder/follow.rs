@@ -366,6 +366,7 @@ impl Follower {
             }
         }
         self.gone(tid, now);
+        ptrace::reap(tid);
     }
 
     pub(super) fn gone(&mut self, tid: i32, now: u64) {

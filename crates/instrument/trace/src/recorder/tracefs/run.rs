@@ -203,8 +203,12 @@ impl Recording {
     /// Sees how the program has ended, if it has.
     fn reap(&mut self) {
         while let Ok(Some((pid, change))) = ptrace::wait(false) {
-            if let (true, Change::Ended(status)) = (pid == self.follower.root, change) {
-                self.end = Some((End::of(status), self.follower.book.clock.now()));
+            let now = self.follower.book.clock.now();
+            if let Change::Ended(status) = change {
+                if pid == self.follower.root {
+                    self.end = Some((End::of(status), now));
+                }
+                ptrace::reap(pid);
             }
         }
     }
