@@ -135,10 +135,28 @@ impl Trace {
             })
         };
         match self.recorder {
-            Recorder::Tracefs => Some(last),
+            Recorder::Tracefs => Some(self.last_told(pid, last)),
             _ if last.tid != pid => Some(last),
             _ => other.filter(outlives).or(Some(last)),
         }
+    }
+
+    /// The last thread of a process by events, if `last` seems to be.
+    ///
+    /// A thread may be over, and leave its processor for good only when others have left it to it: after the process was waited
+    /// for. Until then it is not told when it was gone. One that goes on is seen to.
+    fn last_told<'a>(&'a self, pid: i32, last: &'a Thread) -> &'a Thread {
+        let waited = self.processes.iter().rfind(|one| one.pid == pid).and_then(|one| one.waited);
+        let all = || self.threads.iter().filter(|one| one.pid == pid && one.gone.is_some());
+        let told = all().filter(|one| one.gone != waited).max_by_key(|one| one.gone);
+        let Some(told) = told.filter(|_| last.gone == waited) else { return last };
+        let seen = |thread: &Thread| {
+            let looks = self.samples.iter().filter(|one| one.tid == thread.tid);
+            looks.map(|one| one.at + one.took).max().filter(|at| Some(*at) > told.gone)
+        };
+        let untold = all().filter(|one| one.gone == waited);
+        let goes_on = untold.filter_map(|one| Some((seen(one)?, one)));
+        goes_on.max_by_key(|(at, _)| *at).map_or(told, |(_, one)| one)
     }
 
     /// The VM that was entered first; else the one that was created last.
@@ -219,6 +237,7 @@ pub(crate) fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Process;
 
     /// A vCPU that runs from 10 on, is seen at something between 20 and 90, asks for its registers at 95, and ends at 99.
     fn left(recorder: Recorder, sample: Sample) -> Option<u64> {
@@ -235,6 +254,23 @@ mod tests {
         let samples = vec![Sample { tid: 7, at: 20, took: 70, seen: 70, ..sample }];
         let trace = Trace { recorder, calls, samples, ..Trace::default() };
         trace.left(&thread)
+    }
+
+    #[test]
+    fn a_thread_whose_end_was_not_told_is_the_last_where_it_is_seen_to_go_on() {
+        let last = |seen: u64, gone: u64| {
+            let thread = |tid, gone| Thread { tid, pid: 7, gone: Some(gone), ..Thread::default() };
+            let threads = vec![thread(7, 50), thread(8, 80), thread(9, gone)];
+            let samples = vec![Sample { tid: 9, at: 10, took: seen - 10, ..Sample::default() }];
+            let process =
+                Process { pid: 7, waited: Some(80), gone: Some(80), ..Process::default() };
+            let (recorder, processes) = (Recorder::Tracefs, vec![process]);
+            let trace = Trace { recorder, processes, threads, samples, ..Trace::default() };
+            trace.last_gone(7).map(|one| one.tid)
+        };
+        assert_eq!((last(45, 80), last(60, 80)), (Some(7), Some(9)));
+        // The end of this one was told.
+        assert_eq!((last(45, 75), last(45, 90)), (Some(9), Some(9)));
     }
 
     #[test]
