@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::accounts::Accounts;
@@ -42,7 +42,9 @@ pub(super) struct Watched {
     /// The threads that are looked at.
     pub(super) threads: Mutex<Vec<i32>>,
     /// When something last happened.
-    pub(super) last: AtomicU64,
+    last: AtomicU64,
+    /// The thread that looks, which may pause for long.
+    looks: OnceLock<Thread>,
     /// Whether to end.
     pub(super) over: AtomicBool,
     /// Whether the record is no longer wanted.
@@ -50,6 +52,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Something has happened at this time: a thread that has paused looks again.
+    pub(super) fn happens(&self, now: u64) {
+        let before = self.last.swap(now, Ordering::AcqRel);
+        if let Some(looks) = self.looks.get().filter(|_| now.saturating_sub(before) >= LIVELY) {
+            looks.unpark();
+        }
+    }
+
     pub(super) fn add(&self, tid: i32) {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(tid);
     }
@@ -85,6 +95,7 @@ pub(super) fn start(
     let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
+        let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
@@ -108,7 +119,7 @@ pub(super) fn start(
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
-            thread::sleep(pause);
+            thread::park_timeout(pause);
         }
         let marked = marking.and_then(|marking| marking.join().ok()).flatten();
         let (accounts, lost, throttled) = (book.accounts.take(), book.kept.lost(), limits.seen);
@@ -382,5 +393,18 @@ mod tests {
         let _ = gone;
         let me = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(Look::at(me).is_some_and(|look| look.used.ran > 0));
+    }
+
+    #[test]
+    fn a_sampler_that_may_have_paused_is_woken_when_something_happens() {
+        let watched = Watched::default();
+        watched.looks.set(thread::current()).unwrap();
+        // Soon after something else it pauses by itself for no longer than it takes to look.
+        watched.happens(LIVELY / 2);
+        watched.happens(LIVELY);
+        let (begun, long) = (std::time::Instant::now(), Duration::from_secs(60));
+        watched.happens(3 * LIVELY);
+        thread::park_timeout(long);
+        assert!(begun.elapsed() < long / 2, "nobody has woken it");
     }
 }

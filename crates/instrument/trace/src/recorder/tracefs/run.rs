@@ -163,7 +163,7 @@ impl Recording {
     fn run(&mut self, is_over: &dyn Fn() -> bool, is_child: bool) {
         let mut turn = 0u32;
         while !is_over() {
-            self.follower.watched.last.store(self.last(), Ordering::Release);
+            self.follower.watched.happens(self.last());
             let before = self.follower.book.clock.now();
             self.read(before.saturating_sub(LATE));
             if is_child {
