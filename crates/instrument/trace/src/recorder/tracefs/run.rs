@@ -277,6 +277,8 @@ impl Recording {
         if let (Some((_, at)), Some(process)) = (end, book.process(root)) {
             process.waited = Some(at);
             let differs = process.gone.map_or(0, |gone| gone.abs_diff(at));
+            // A thread that is over may leave its processor for good after that.
+            process.gone = process.gone.map(|gone| gone.min(at));
             if differs > AGREES {
                 book.note(format!(
                     "the recorder was told of the program's end {} before or after the events: where the host is busy, that is the recorder's own delay",
