@@ -15,17 +15,17 @@ use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[path = "planted/guest.rs"]
 mod guest;
+#[path = "planted/memory.rs"]
+mod memory;
 #[path = "planted/waits.rs"]
 mod waits;
 
 use guest::Journal;
-use kvm_bindings::{
-    KVM_MEM_LOG_DIRTY_PAGES, kvm_ioeventfd, kvm_regs, kvm_sregs, kvm_userspace_memory_region,
-};
+use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
 /// What may be planted, and what its size is.
@@ -119,25 +119,6 @@ fn close(fd: c_int) {
     LOG.lock().unwrap().push(format!("close {fd} {result}"));
 }
 
-fn map(bytes: u64, flags: c_int) -> u64 {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a mapping of its own, wherever there is room.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
-    assert_ne!(at, libc::MAP_FAILED);
-    at as u64
-}
-
-fn touch(at: u64, bytes: u64) {
-    // SAFETY: the mapping is ours, and as long; its pages are small, so that there are many.
-    unsafe {
-        libc::madvise(at as *mut c_void, bytes as usize, libc::MADV_NOHUGEPAGE);
-        for page in (0..bytes).step_by(4096) {
-            ((at + page) as *mut u8).write_volatile(1);
-        }
-    }
-}
-
 /// Runs the guest until it leaves, or until it is to stop; again and again where its exits are kept in a journal.
 fn run(vcpu: c_int, stop: &AtomicBool, mut journal: Option<Journal>) {
     loop {
@@ -186,7 +167,7 @@ fn live(plan: &Plan) {
             wait(plan.of(plant));
         }
     }
-    many_mappings(plan.of("maps"));
+    memory::many_mappings(plan.of("maps"));
     let device = CString::new("/dev/kvm").unwrap();
     // SAFETY: the name ends with a NUL and outlives the call.
     let kvm = unsafe { libc::open(device.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
@@ -200,87 +181,14 @@ fn live(plan: &Plan) {
     if plan.is("irqchip") {
         ioctl(vm, "KVM_CREATE_IRQCHIP", 0xAE60, 0);
     }
-    let bytes = plan.of("memory") << 20;
-    let memory = map(bytes, 0);
-    if plan.is("restore") {
-        guest::restored(memory, bytes);
-    }
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: bytes,
-        userspace_addr: memory,
-    };
-    ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const region as u64);
-    if plan.is("slot") {
-        let third = kvm_userspace_memory_region {
-            slot: 2,
-            flags: 0,
-            guest_phys_addr: 1 << 36,
-            memory_size: plan.of("slot") << 30,
-            userspace_addr: map(plan.of("slot") << 30, 0),
-        };
-        ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const third as u64);
-    }
-    if plan.is("dirty") {
-        let mut region = kvm_userspace_memory_region {
-            slot: 3,
-            flags: 0,
-            guest_phys_addr: 1 << 37,
-            memory_size: plan.of("dirty") << 30,
-            userspace_addr: map(plan.of("dirty") << 30, 0),
-        };
-        for flags in [0, KVM_MEM_LOG_DIRTY_PAGES, 0] {
-            region.flags = flags;
-            ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const region as u64);
-        }
-    }
-    if plan.is("image") {
-        load(plan.of("image"));
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(plan.of("compute")) {
-            std::hint::spin_loop();
-        }
-    }
-    if plan.is("populate") {
-        map(plan.of("populate") << 20, libc::MAP_POPULATE);
-    }
-    let touched = plan.is("unmap").then(|| map(plan.of("unmap") << 20, 0));
-    if let Some(touched) = touched {
-        touch(touched, plan.of("unmap") << 20);
-        let second = kvm_userspace_memory_region {
-            slot: 1,
-            flags: 0,
-            guest_phys_addr: 1 << 32,
-            memory_size: plan.of("unmap") << 20,
-            userspace_addr: touched,
-        };
-        ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const second as u64);
-    }
-    if plan.is("leave") {
-        touch(map(plan.of("leave") << 20, 0), plan.of("leave") << 20);
-    }
+    let (memory, touched) = memory::give(plan, vm);
     let code = guest::code(plan);
     // SAFETY: the mapping is ours, and longer.
     unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), memory as *mut u8, code.len()) };
     if plan.is("sleep") {
         thread::sleep(Duration::from_millis(plan.of("sleep")));
     }
-    let vcpus: Vec<c_int> =
-        (0..plan.of("vcpus")).map(|id| ioctl(vm, "KVM_CREATE_VCPU", 0xAE41, id)).collect();
-    let first = vcpus[0];
-    // SAFETY: a mapping of its own, wherever there is room.
-    let shared = unsafe {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), area as usize, protection, libc::MAP_SHARED, first, 0)
-    };
-    let mut system = kvm_sregs::default();
-    ioctl(first, "KVM_GET_SREGS", 0x8138_AE83, &raw mut system as u64);
-    (system.cs.base, system.cs.selector) = (0, 0);
-    ioctl(first, "KVM_SET_SREGS", 0x4138_AE84, &raw const system as u64);
-    let registers = kvm_regs { rflags: 2, ..kvm_regs::default() };
-    ioctl(first, "KVM_SET_REGS", 0x4090_AE82, &raw const registers as u64);
+    let (vcpus, shared) = create_vcpus(plan, vm, area as usize);
     if plan.is("unregister") {
         unregister(vm);
     }
@@ -290,7 +198,7 @@ fn live(plan: &Plan) {
     if plan.is("pages") {
         guest::late_pages(memory, plan.of("pages"));
     }
-    run_guest(plan, first);
+    run_guest(plan, vcpus[0]);
     if let Some(touched) = touched {
         // SAFETY: nothing of ours points into the mapping any more; what the guest has of it goes with it.
         unsafe { libc::munmap(touched as *mut c_void, (plan.of("unmap") << 20) as usize) };
@@ -306,6 +214,25 @@ fn live(plan: &Plan) {
     vcpus.into_iter().for_each(close);
     close(vm);
     close(kvm);
+}
+
+/// Creates the vCPUs; gives them, and where the state of the first one's runs is mapped.
+fn create_vcpus(plan: &Plan, vm: c_int, area: usize) -> (Vec<c_int>, *mut c_void) {
+    let vcpus: Vec<c_int> =
+        (0..plan.of("vcpus")).map(|id| ioctl(vm, "KVM_CREATE_VCPU", 0xAE41, id)).collect();
+    let first = vcpus[0];
+    // SAFETY: a mapping of its own, wherever there is room.
+    let shared = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), area, protection, libc::MAP_SHARED, first, 0)
+    };
+    let mut system = kvm_sregs::default();
+    ioctl(first, "KVM_GET_SREGS", 0x8138_AE83, &raw mut system as u64);
+    (system.cs.base, system.cs.selector) = (0, 0);
+    ioctl(first, "KVM_SET_SREGS", 0x4138_AE84, &raw const system as u64);
+    let registers = kvm_regs { rflags: 2, ..kvm_regs::default() };
+    ioctl(first, "KVM_SET_REGS", 0x4090_AE82, &raw const registers as u64);
+    (vcpus, shared)
 }
 
 /// Has a thread run the guest until it is told to end, and sees to it that it does.
@@ -389,20 +316,6 @@ fn hold(milliseconds: u64, vcpus: &[c_int], vm: c_int) {
     }
 }
 
-/// Maps so many pages, so that each is a mapping of its own.
-fn many_mappings(count: u64) {
-    if count == 0 {
-        return;
-    }
-    let at = map(count * 4096, 0);
-    for page in (0..count).step_by(2) {
-        // SAFETY: the mapping is ours, and nobody writes to it.
-        let result =
-            unsafe { libc::mprotect((at + page * 4096) as *mut c_void, 4096, libc::PROT_READ) };
-        assert_eq!(result, 0, "mprotect: {}", std::io::Error::last_os_error());
-    }
-}
-
 /// An ioeventfd that comes and goes.
 fn unregister(vm: c_int) {
     // SAFETY: takes numbers.
@@ -413,14 +326,4 @@ fn unregister(vm: c_int) {
     ioctl(vm, "KVM_IOEVENTFD", 0x4040_AE79, &raw const event as u64);
     // SAFETY: nobody else has it.
     unsafe { libc::close(fd) };
-}
-
-/// Reads as much, in pieces of a page.
-fn load(mebibytes: u64) {
-    use std::io::Read as _;
-    let mut source = fs::File::open("/dev/urandom").unwrap();
-    let mut page = [0; 4096];
-    for _ in 0..mebibytes << 8 {
-        source.read_exact(&mut page).unwrap();
-    }
 }

@@ -132,7 +132,7 @@ pub(crate) fn stopped(milliseconds: u64) {
     }
 }
 
-/// Makes a system call that another thread answers in the kernel's place (seccomp_unotify(2)).
+/// Makes a system call that another thread answers in the kernel's place (`seccomp_unotify(2)`).
 pub(crate) fn answered_late(milliseconds: u64) {
     let (sender, receiver) = std::sync::mpsc::channel::<libc::c_int>();
     thread::spawn(move || {

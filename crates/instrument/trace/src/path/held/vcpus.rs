@@ -67,6 +67,6 @@ impl Sleeps<'_> {
         let slept = self.index.spent(tid, window.0, window.1)?.asleep();
         let times = look.turns + 1;
         let wait = Wait::once(tid, (look.at, seen.max(look.at + 1)), None);
-        (slept / times < self.trace.least()).then_some(Wait { slept, times, ..wait })
+        (slept / times < self.trace.least()).then_some(Wait { times, slept, ..wait })
     }
 }
