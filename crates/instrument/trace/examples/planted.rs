@@ -58,7 +58,7 @@ const PLANTS: [(&str, &str); 31] = [
         "exits of the guest at which its thread writes to a file and waits until it is written",
     ),
     ("image", "mebibytes of an image that is read a little at a time"),
-    ("compute", "milliseconds of computing, right after the image was read"),
+    ("compute", "milliseconds of computing, on a processor, right after the image was read"),
     ("abandon", "1: the VM's descriptors and mappings are left to the end of the process"),
     ("client", "milliseconds after which a client connects, for which all else waits"),
     ("child", "milliseconds of a wait for a child, before the VM is created"),
