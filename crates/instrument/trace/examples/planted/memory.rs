@@ -71,8 +71,8 @@ pub(crate) fn give(plan: &Plan, vm: c_int) -> (u64, Option<u64>) {
     }
     if plan.is("image") {
         load(plan.of("image"));
-        let begun = ran();
-        while ran() - begun < Duration::from_millis(plan.of("compute")) {
+        let until = ran() + Duration::from_millis(plan.of("compute"));
+        while ran() < until {
             std::hint::spin_loop();
         }
     }
