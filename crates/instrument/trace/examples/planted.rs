@@ -8,6 +8,7 @@
 // The kernel's words are signed here and unsigned there.
 #![allow(clippy::cast_sign_loss, clippy::cast_possible_wrap)]
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
@@ -16,54 +17,89 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+#[path = "planted/guest.rs"]
+mod guest;
+#[path = "planted/memory.rs"]
+mod memory;
 #[path = "planted/waits.rs"]
 mod waits;
 
-use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs, kvm_userspace_memory_region};
+use guest::Journal;
+use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
+/// What may be planted, and what its size is.
+const PLANTS: [(&str, &str); 31] = [
+    ("memory", "mebibytes of guest memory; 4 unless it is said"),
+    ("vcpus", "vCPUs, created one after the other; 1 unless it is said"),
+    ("irqchip", "1: an irqchip comes right before the memory"),
+    ("unregister", "1: an ioeventfd is taken away right after it was registered"),
+    ("slot", "gibibytes of a memslot that nobody touches"),
+    ("dirty", "gibibytes of a memslot whose dirty log starts, and stops"),
+    ("probe", "1: a VM is made and closed before the one that runs"),
+    ("maps", "mappings that the process has before its VM"),
+    ("sleep", "milliseconds of sleep before the vCPUs"),
+    ("shorts", "sleeps of a millisecond, one after the other, before the VM"),
+    (
+        "turns",
+        "turns in which another thread sleeps for a millisecond, and this one reads from a pipe, before the VM",
+    ),
+    ("populate", "mebibytes that are populated where they are mapped"),
+    ("unmap", "mebibytes that are touched, and unmapped before the end"),
+    ("leave", "mebibytes that are touched, and left to the end of the process"),
+    ("poll", "milliseconds between two looks at whether the vCPU's thread has ended"),
+    ("kick", "milliseconds until a vCPU that has not listened is kicked again"),
+    ("spin", "milliseconds for which the guest runs, and never leaves by itself"),
+    ("fault", "milliseconds that a page of the guest's takes to come, by userfaultfd"),
+    ("pages", "pages of the guest's that come by userfaultfd, a millisecond each"),
+    ("restore", "pages that the guest reads of a file, as of a snapshot, which is not in memory"),
+    (
+        "exits",
+        "exits of the guest at which its thread writes to a file and waits until it is written",
+    ),
+    ("image", "mebibytes of an image that is read a little at a time"),
+    ("compute", "milliseconds of computing, on a processor, right after the image was read"),
+    ("abandon", "1: the VM's descriptors and mappings are left to the end of the process"),
+    ("client", "milliseconds after which a client connects, for which all else waits"),
+    ("child", "milliseconds of a wait for a child, before the VM is created"),
+    ("lock", "the same for a mutex that another thread has"),
+    ("file", "the same for a lock on a file"),
+    ("stop", "the same for a signal that lets the stopped process go on"),
+    ("notify", "the same for who answers a system call in the kernel's place"),
+    ("hold", "milliseconds for which a process that was forked holds the VM when all else is over"),
+];
+
 /// What is asked for. Nothing of it is there unless it is said.
-#[derive(Default)]
 struct Plan {
     log: Option<String>,
-    /// Mebibytes of guest memory.
-    memory: u64,
-    /// vCPUs, created one after the other.
-    vcpus: u64,
-    /// An irqchip comes right before the memory.
-    irqchip: u64,
-    /// An ioeventfd is taken away right after it was registered.
-    unregister: u64,
-    /// Gibibytes of a memslot that nobody touches.
-    slot: u64,
-    /// Milliseconds of sleep before the vCPUs.
-    sleep: u64,
-    /// Mebibytes that are populated where they are mapped.
-    populate: u64,
-    /// Mebibytes that are touched, and unmapped before the end.
-    unmap: u64,
-    /// Mebibytes that are touched, and left to the end of the process.
-    leave: u64,
-    /// Milliseconds between two looks at whether the vCPU's thread has ended.
-    poll: u64,
-    /// Milliseconds until a vCPU that has not listened is kicked again.
-    kick: u64,
-    /// Milliseconds that a page of the guest's takes to come, by userfaultfd.
-    fault: u64,
-    /// Mebibytes of an image that is read a little at a time.
-    image: u64,
-    /// The VM's descriptors and mappings are left to the end of the process.
-    abandon: u64,
-    /// Milliseconds after which a client connects, for which all else waits.
-    client: u64,
-    /// Milliseconds of a wait for a child, before the VM is created.
-    child: u64,
-    /// The same for a mutex that another thread has.
-    lock: u64,
-    /// The same for a lock on a file.
-    file: u64,
-    /// Milliseconds for which a process that was forked holds the VM when all else is over.
-    hold: u64,
+    sizes: BTreeMap<&'static str, u64>,
+}
+
+impl Plan {
+    fn of(&self, name: &str) -> u64 {
+        assert!(PLANTS.iter().any(|(plant, _)| *plant == name), "there is no {name}");
+        self.sizes.get(name).copied().unwrap_or(0)
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.of(name) > 0
+    }
+
+    fn read(arguments: impl Iterator<Item = String>) -> Self {
+        let mut plan = Self { log: None, sizes: [("memory", 4), ("vcpus", 1)].into() };
+        for argument in arguments {
+            let (name, value) = argument.split_once('=').expect("NAME=VALUE");
+            if name == "log" {
+                plan.log = Some(value.to_owned());
+                continue;
+            }
+            let known = PLANTS.iter().find(|(plant, _)| *plant == name);
+            let (plant, meaning) = known.unwrap_or_else(|| panic!("there is no {name}"));
+            let number = value.parse().unwrap_or_else(|_| panic!("{name} is {meaning}"));
+            plan.sizes.insert(plant, number);
+        }
+        plan
+    }
 }
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -83,31 +119,20 @@ fn close(fd: c_int) {
     LOG.lock().unwrap().push(format!("close {fd} {result}"));
 }
 
-fn map(bytes: u64, flags: c_int) -> u64 {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a mapping of its own, wherever there is room.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
-    assert_ne!(at, libc::MAP_FAILED);
-    at as u64
-}
-
-fn touch(at: u64, bytes: u64) {
-    // SAFETY: the mapping is ours, and as long; its pages are small, so that there are many.
-    unsafe {
-        libc::madvise(at as *mut c_void, bytes as usize, libc::MADV_NOHUGEPAGE);
-        for page in (0..bytes).step_by(4096) {
-            ((at + page) as *mut u8).write_volatile(1);
-        }
-    }
-}
-
-/// Runs the guest, which writes to a port, or spins where it is to be kicked.
-fn run(vcpu: c_int, stop: &AtomicBool) {
+/// Runs the guest until it leaves, or until it is to stop; again and again where its exits are kept in a journal.
+fn run(vcpu: c_int, stop: &AtomicBool, mut journal: Option<Journal>) {
     loop {
         // SAFETY: KVM_RUN takes 0.
         let result = unsafe { libc::ioctl(vcpu, 0xAE80, 0) };
-        if result == 0 || stop.load(Ordering::Acquire) {
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        if result == 0 {
+            if journal.as_mut().is_some_and(Journal::goes_on) {
+                continue;
+            }
+            let slept = journal.map(|journal| format!("journal {}", journal.slept.as_micros()));
+            LOG.lock().unwrap().extend(slept);
             return;
         }
         let error = std::io::Error::last_os_error();
@@ -116,34 +141,7 @@ fn run(vcpu: c_int, stop: &AtomicBool) {
 }
 
 fn main() {
-    let mut plan = Plan { memory: 4, vcpus: 1, ..Plan::default() };
-    for argument in std::env::args().skip(1) {
-        let (name, value) = argument.split_once('=').expect("NAME=VALUE");
-        let number = || value.parse().expect("a number");
-        match name {
-            "log" => plan.log = Some(value.to_owned()),
-            "memory" => plan.memory = number(),
-            "vcpus" => plan.vcpus = number(),
-            "irqchip" => plan.irqchip = number(),
-            "unregister" => plan.unregister = number(),
-            "slot" => plan.slot = number(),
-            "sleep" => plan.sleep = number(),
-            "populate" => plan.populate = number(),
-            "unmap" => plan.unmap = number(),
-            "leave" => plan.leave = number(),
-            "poll" => plan.poll = number(),
-            "kick" => plan.kick = number(),
-            "fault" => plan.fault = number(),
-            "image" => plan.image = number(),
-            "abandon" => plan.abandon = number(),
-            "client" => plan.client = number(),
-            "child" => plan.child = number(),
-            "lock" => plan.lock = number(),
-            "file" => plan.file = number(),
-            "hold" => plan.hold = number(),
-            other => panic!("there is no {other}"),
-        }
-    }
+    let plan = Plan::read(std::env::args().skip(1));
     live(&plan);
     if let Some(log) = &plan.log {
         let mut text = LOG.lock().unwrap().join("\n");
@@ -153,83 +151,80 @@ fn main() {
 }
 
 fn live(plan: &Plan) {
-    if plan.client > 0 {
-        waits::for_client(plan.client);
+    if plan.is("client") {
+        waits::for_client(plan.of("client"));
     }
-    for (time, wait) in [
-        (plan.child, waits::for_child as fn(u64)),
-        (plan.lock, waits::for_lock),
-        (plan.file, waits::for_file),
+    for (plant, wait) in [
+        ("child", waits::for_child as fn(u64)),
+        ("lock", waits::for_lock),
+        ("file", waits::for_file),
+        ("shorts", waits::in_short_sleeps),
+        ("turns", waits::in_turns),
+        ("stop", waits::stopped),
+        ("notify", waits::answered_late),
     ] {
-        if time > 0 {
-            wait(time);
+        if plan.is(plant) {
+            wait(plan.of(plant));
         }
     }
+    memory::many_mappings(plan.of("maps"));
     let device = CString::new("/dev/kvm").unwrap();
     // SAFETY: the name ends with a NUL and outlives the call.
     let kvm = unsafe { libc::open(device.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     LOG.lock().unwrap().push(format!("open /dev/kvm {kvm}"));
     ioctl(kvm, "KVM_GET_API_VERSION", 0xAE00, 0);
     let area = ioctl(kvm, "KVM_GET_VCPU_MMAP_SIZE", 0xAE04, 0);
+    if plan.is("probe") {
+        close(ioctl(kvm, "KVM_CREATE_VM", 0xAE01, 0));
+    }
     let vm = ioctl(kvm, "KVM_CREATE_VM", 0xAE01, 0);
-    if plan.irqchip > 0 {
+    if plan.is("irqchip") {
         ioctl(vm, "KVM_CREATE_IRQCHIP", 0xAE60, 0);
     }
-    let bytes = plan.memory << 20;
-    let memory = map(bytes, 0);
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: bytes,
-        userspace_addr: memory,
-    };
-    ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const region as u64);
-    if plan.slot > 0 {
-        let third = kvm_userspace_memory_region {
-            slot: 2,
-            flags: 0,
-            guest_phys_addr: 1 << 36,
-            memory_size: plan.slot << 30,
-            userspace_addr: map(plan.slot << 30, 0),
-        };
-        ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const third as u64);
-    }
-    if plan.image > 0 {
-        load(plan.image);
-    }
-    if plan.populate > 0 {
-        map(plan.populate << 20, libc::MAP_POPULATE);
-    }
-    let touched = (plan.unmap > 0).then(|| map(plan.unmap << 20, 0));
-    if let Some(touched) = touched {
-        touch(touched, plan.unmap << 20);
-        let second = kvm_userspace_memory_region {
-            slot: 1,
-            flags: 0,
-            guest_phys_addr: 1 << 32,
-            memory_size: plan.unmap << 20,
-            userspace_addr: touched,
-        };
-        ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const second as u64);
-    }
-    if plan.leave > 0 {
-        touch(map(plan.leave << 20, 0), plan.leave << 20);
-    }
-    // `mov $0, %al; out %al, $16`, or a loop of one instruction.
-    let code: &[u8] = if plan.kick > 0 { &[0xEB, 0xFE] } else { &[0xB0, 0, 0xE6, 16] };
+    let (memory, touched) = memory::give(plan, vm);
+    let code = guest::code(plan);
     // SAFETY: the mapping is ours, and longer.
     unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), memory as *mut u8, code.len()) };
-    if plan.sleep > 0 {
-        thread::sleep(Duration::from_millis(plan.sleep));
+    if plan.is("sleep") {
+        thread::sleep(Duration::from_millis(plan.of("sleep")));
     }
+    let (vcpus, shared) = create_vcpus(plan, vm, area as usize);
+    if plan.is("unregister") {
+        unregister(vm);
+    }
+    if plan.is("fault") {
+        guest::late_page(memory, plan.of("fault"));
+    }
+    if plan.is("pages") {
+        guest::late_pages(memory, plan.of("pages"));
+    }
+    run_guest(plan, vcpus[0]);
+    if let Some(touched) = touched {
+        // SAFETY: nothing of ours points into the mapping any more; what the guest has of it goes with it.
+        unsafe { libc::munmap(touched as *mut c_void, (plan.of("unmap") << 20) as usize) };
+    }
+    if plan.is("abandon") {
+        return;
+    }
+    // SAFETY: nothing of ours points into it.
+    unsafe { libc::munmap(shared, area as usize) };
+    if plan.is("hold") {
+        hold(plan.of("hold"), &vcpus, vm);
+    }
+    vcpus.into_iter().for_each(close);
+    close(vm);
+    close(kvm);
+}
+
+/// Creates the vCPUs; gives them, and where the state of the first one's runs is mapped.
+fn create_vcpus(plan: &Plan, vm: c_int, area: usize) -> (Vec<c_int>, *mut c_void) {
     let vcpus: Vec<c_int> =
-        (0..plan.vcpus).map(|id| ioctl(vm, "KVM_CREATE_VCPU", 0xAE41, id)).collect();
+        (0..plan.of("vcpus")).map(|id| ioctl(vm, "KVM_CREATE_VCPU", 0xAE41, id)).collect();
     let first = vcpus[0];
     // SAFETY: a mapping of its own, wherever there is room.
     let shared = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), area as usize, protection, libc::MAP_SHARED, first, 0)
+        libc::mmap(std::ptr::null_mut(), area, protection, libc::MAP_SHARED, first, 0)
     };
     let mut system = kvm_sregs::default();
     ioctl(first, "KVM_GET_SREGS", 0x8138_AE83, &raw mut system as u64);
@@ -237,27 +232,7 @@ fn live(plan: &Plan) {
     ioctl(first, "KVM_SET_SREGS", 0x4138_AE84, &raw const system as u64);
     let registers = kvm_regs { rflags: 2, ..kvm_regs::default() };
     ioctl(first, "KVM_SET_REGS", 0x4090_AE82, &raw const registers as u64);
-    if plan.unregister > 0 {
-        unregister(vm);
-    }
-    let faults = (plan.fault > 0).then(|| late_pages(memory, plan.fault));
-    run_guest(plan, first);
-    drop(faults);
-    if let Some(touched) = touched {
-        // SAFETY: nothing of ours points into the mapping any more; what the guest has of it goes with it.
-        unsafe { libc::munmap(touched as *mut c_void, (plan.unmap << 20) as usize) };
-    }
-    if plan.abandon > 0 {
-        return;
-    }
-    // SAFETY: nothing of ours points into it.
-    unsafe { libc::munmap(shared, area as usize) };
-    if plan.hold > 0 {
-        hold(plan.hold, &vcpus, vm);
-    }
-    vcpus.into_iter().for_each(close);
-    close(vm);
-    close(kvm);
+    (vcpus, shared)
 }
 
 /// Has a thread run the guest until it is told to end, and sees to it that it does.
@@ -275,7 +250,8 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
         action.sa_sigaction = kicked as *const () as usize;
         libc::sigaction(libc::SIGRTMIN(), &raw const action, std::ptr::null_mut());
     }
-    let is_kicked = plan.kick > 0;
+    let is_kicked = plan.is("kick");
+    let journal = plan.is("exits").then(|| Journal::of(plan.of("exits")));
     let runner = thread::spawn(move || {
         // SAFETY: takes nothing.
         RUNNER.store(unsafe { libc::gettid() }, Ordering::Release);
@@ -283,17 +259,18 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
         while is_kicked && KICKS.load(Ordering::Acquire) == 0 {
             std::hint::spin_loop();
         }
-        run(vcpu, &STOP);
+        run(vcpu, &STOP, journal);
         DONE.store(1, Ordering::Release);
         let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: wakes who waits on a word that lives as long as the program.
         unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), wake, 1) };
     });
-    if plan.kick > 0 {
+    let pause = plan.of("kick").max(plan.of("spin"));
+    if pause > 0 {
         while RUNNER.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
-        let time = libc::timespec { tv_sec: 0, tv_nsec: (plan.kick * 1_000_000) as i64 };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: (pause * 1_000_000) as i64 };
         // SAFETY: signals a thread that is there until it is joined; waits on a word that lives as long as the
         // program, no longer than `time`.
         unsafe {
@@ -301,7 +278,9 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
                 let (group, tid) = (libc::getpid(), RUNNER.load(Ordering::Acquire));
                 libc::syscall(libc::SYS_tgkill, group, tid, libc::SIGRTMIN());
             };
-            kick();
+            if is_kicked {
+                kick();
+            }
             let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             // On a host that is busy the next may be lost, too.
             while DONE.load(Ordering::Acquire) == 0 {
@@ -313,9 +292,9 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
             }
         }
     }
-    if plan.poll > 0 {
+    if plan.is("poll") {
         while DONE.load(Ordering::Acquire) == 0 {
-            thread::sleep(Duration::from_millis(plan.poll));
+            thread::sleep(Duration::from_millis(plan.of("poll")));
         }
     }
     runner.join().unwrap();
@@ -347,47 +326,4 @@ fn unregister(vm: c_int) {
     ioctl(vm, "KVM_IOEVENTFD", 0x4040_AE79, &raw const event as u64);
     // SAFETY: nobody else has it.
     unsafe { libc::close(fd) };
-}
-
-/// Reads as much, in pieces of a page.
-fn load(mebibytes: u64) {
-    use std::io::Read as _;
-    let mut source = fs::File::open("/dev/urandom").unwrap();
-    let mut page = [0; 4096];
-    for _ in 0..mebibytes << 8 {
-        source.read_exact(&mut page).unwrap();
-    }
-}
-
-/// Gives the guest's first page by userfaultfd, `late` milliseconds after it is wanted.
-fn late_pages(memory: u64, late: u64) -> thread::JoinHandle<()> {
-    const API: u64 = 0xC018_AA3F;
-    const REGISTER: u64 = 0xC020_AA00;
-    const COPY: u64 = 0xC028_AA03;
-    // SAFETY: takes a number.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as c_int;
-    assert!(fd >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
-    let code = [0xB0u8, 0, 0xE6, 16];
-    // SAFETY: the page is ours, and becomes absent; each structure is what the request is about.
-    unsafe {
-        let call = |request: u64, argument: *mut u64| {
-            let result = libc::ioctl(fd, request as c_ulong, argument);
-            assert_eq!(result, 0, "userfaultfd: {}", std::io::Error::last_os_error());
-        };
-        call(API, [0xAAu64, 0, 0].as_mut_ptr());
-        libc::madvise(memory as *mut c_void, 4096, libc::MADV_DONTNEED);
-        call(REGISTER, [memory, 4096, 1, 0].as_mut_ptr());
-    }
-    thread::spawn(move || {
-        let mut page = vec![0u8; 4096];
-        page[..code.len()].copy_from_slice(&code);
-        let mut message = [0u8; 32];
-        // SAFETY: the message is as long as the kernel's; the page is copied from ours, which outlives the call.
-        unsafe {
-            libc::read(fd, message.as_mut_ptr().cast(), message.len());
-            thread::sleep(Duration::from_millis(late));
-            let mut copy = [memory, page.as_ptr() as u64, 4096, 0, 0];
-            libc::ioctl(fd, COPY as c_ulong, copy.as_mut_ptr());
-        }
-    })
 }

@@ -25,6 +25,15 @@ pub(crate) fn runs_vcpu(sample: &Sample) -> bool {
     sample.call.is_some_and(|(_, arguments)| arguments[1] & 0xFFFF_FFFF == KVM_RUN)
 }
 
+/// Where KVM runs a vCPU.
+const RUNS: [&str; 1] = ["kvm_arch_vcpu_ioctl_run"];
+
+/// Whether a thread was in its guest when it was seen. Of one that is on a processor, or waits for one, `/proc` does not tell
+/// the call. Then the kernel's account of its time says it, or its stack: where it last left a processor.
+fn was_in_guest(sample: &Sample) -> bool {
+    runs_vcpu(sample) || sample.guest > 0 || sample.call.is_none() && sample.is_in(&RUNS)
+}
+
 impl Trace {
     /// When a vCPU was first entered; where the call itself was not seen, when a thread was first seen in it.
     pub fn first_entry(&self) -> Option<u64> {
@@ -89,7 +98,9 @@ impl Trace {
         };
         let calls = || self.calls.iter().filter(|call| mine(call.tid, call.at));
         let ran = calls().filter(|call| call.name == "KVM_RUN").map(Call::end).max();
-        let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && runs_vcpu(one));
+        // Events tell each run: then nothing is made of a stack that may be older.
+        let is_inside = if self.recorder == Recorder::Tracefs { runs_vcpu } else { was_in_guest };
+        let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && is_inside(one));
         let inside = ran.max(seen.map(|one| one.at + one.took).max())?;
         // A run whose end was not seen ended with its thread.
         if self.recorder == Recorder::Tracefs
@@ -124,10 +135,28 @@ impl Trace {
             })
         };
         match self.recorder {
-            Recorder::Tracefs => Some(last),
+            Recorder::Tracefs => Some(self.last_told(pid, last)),
             _ if last.tid != pid => Some(last),
             _ => other.filter(outlives).or(Some(last)),
         }
+    }
+
+    /// The last thread of a process by events, if `last` seems to be.
+    ///
+    /// A thread may be over, and leave its processor for good only when others have left it to it: after the process was waited
+    /// for. Until then it is not told when it was gone. One that goes on is seen to.
+    fn last_told<'a>(&'a self, pid: i32, last: &'a Thread) -> &'a Thread {
+        let waited = self.processes.iter().rfind(|one| one.pid == pid).and_then(|one| one.waited);
+        let all = || self.threads.iter().filter(|one| one.pid == pid && one.gone.is_some());
+        let told = all().filter(|one| one.gone != waited).max_by_key(|one| one.gone);
+        let Some(told) = told.filter(|_| last.gone == waited) else { return last };
+        let seen = |thread: &Thread| {
+            let looks = self.samples.iter().filter(|one| one.tid == thread.tid);
+            looks.map(|one| one.at + one.took).max().filter(|at| Some(*at) > told.gone)
+        };
+        let untold = all().filter(|one| one.gone == waited);
+        let goes_on = untold.filter_map(|one| Some((seen(one)?, one)));
+        goes_on.max_by_key(|(at, _)| *at).map_or(told, |(_, one)| one)
     }
 
     /// The VM that was entered first; else the one that was created last.
@@ -179,7 +208,85 @@ fn ranges(call: &Call) -> Option<(u64, u64)> {
     (size > 0).then(|| (call.argument("memory"), size))
 }
 
+impl Thread {
+    /// From when to when a signal that cannot be caught stopped it, and with it its process, until another let it go on.
+    pub(crate) fn stops(&self) -> impl Iterator<Item = (u64, u64)> {
+        let stops = self.signals.iter().filter(|(_, signal)| *signal == libc::SIGSTOP);
+        stops.filter_map(|(from, _)| {
+            let mut later = self.signals.iter().filter(|(at, _)| at > from);
+            let (to, _) = later.find(|(_, signal)| *signal == libc::SIGCONT)?;
+            Some((*from, *to))
+        })
+    }
+}
+
+impl Trace {
+    /// Whether a signal had stopped a thread for all of a time.
+    pub(crate) fn is_stopped(&self, tid: i32, (from, to): (u64, u64)) -> bool {
+        let thread = self.thread_number(tid, from).map(|number| &self.threads[number]);
+        thread
+            .is_some_and(|thread| thread.stops().any(|(since, until)| since <= from && to <= until))
+    }
+}
+
 /// Whether two ranges of addresses overlap, each an address and a length.
 pub(crate) fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Process;
+
+    /// A vCPU that runs from 10 on, is seen at something between 20 and 90, asks for its registers at 95, and ends at 99.
+    fn left(recorder: Recorder, sample: Sample) -> Option<u64> {
+        let call = |name: &str, at, took| Call {
+            tid: 7,
+            at,
+            took: Some(took),
+            name: name.to_owned(),
+            ..Call::default()
+        };
+        let calls =
+            vec![call("KVM_RUN", 10, 2), call("KVM_IRQ_LINE", 14, 1), call("KVM_GET_REGS", 95, 1)];
+        let thread = Thread { tid: 7, ending: Some(99), gone: Some(99), ..Thread::default() };
+        let samples = vec![Sample { tid: 7, at: 20, took: 70, seen: 70, ..sample }];
+        let trace = Trace { recorder, calls, samples, ..Trace::default() };
+        trace.left(&thread)
+    }
+
+    #[test]
+    fn a_thread_whose_end_was_not_told_is_the_last_where_it_is_seen_to_go_on() {
+        let last = |seen: u64, gone: u64| {
+            let thread = |tid, gone| Thread { tid, pid: 7, gone: Some(gone), ..Thread::default() };
+            let threads = vec![thread(7, 50), thread(8, 80), thread(9, gone)];
+            let samples = vec![Sample { tid: 9, at: 10, took: seen - 10, ..Sample::default() }];
+            let process =
+                Process { pid: 7, waited: Some(80), gone: Some(80), ..Process::default() };
+            let (recorder, processes) = (Recorder::Tracefs, vec![process]);
+            let trace = Trace { recorder, processes, threads, samples, ..Trace::default() };
+            trace.last_gone(7).map(|one| one.tid)
+        };
+        assert_eq!((last(45, 80), last(60, 80)), (Some(7), Some(9)));
+        // The end of this one was told.
+        assert_eq!((last(45, 75), last(45, 90)), (Some(9), Some(9)));
+    }
+
+    #[test]
+    fn a_vcpu_whose_guest_keeps_a_processor_was_left_when_something_else_was_seen_of_it() {
+        let stack = || vec!["xfer_to_guest_mode_handle_work".to_owned(), RUNS[0].to_owned()];
+        let in_guest = Sample { guest: 10, ..Sample::default() };
+        let preempted = Sample { stack: stack(), ..Sample::default() };
+        for sample in [in_guest, preempted.clone()] {
+            assert_eq!(left(Recorder::Ptrace, sample), Some(95));
+        }
+        // It runs code of its own, or is in another call.
+        let reads = Some((libc::SYS_read as u64, [0; 4]));
+        for sample in [Sample::default(), Sample { call: reads, ..preempted.clone() }] {
+            assert_eq!(left(Recorder::Ptrace, sample), Some(14));
+        }
+        // What events tell is exact.
+        assert_eq!(left(Recorder::Tracefs, preempted), Some(12));
+    }
 }

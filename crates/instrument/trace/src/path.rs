@@ -15,6 +15,7 @@ mod held;
 mod index;
 mod pieces;
 mod runnable;
+mod short;
 #[cfg(test)]
 mod tests;
 mod wakes;

@@ -43,7 +43,7 @@ impl Trace {
             what: held.what,
             tid: held.tid,
             at: held.from,
-            took: held.to - held.from,
+            took: held.took,
             known: held.known,
             ..Stall::default()
         });

@@ -6,9 +6,12 @@ use mayfly_record::units::{bytes, duration};
 use super::evidence::Stretch;
 use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
+use crate::spent::Spent;
 
 /// Less is no image, in bytes.
 const LITTLE: u64 = 1 << 20;
+/// To read a byte that is there takes no longer, in nanoseconds.
+const SLOWEST: u64 = 5;
 /// Where a thread sleeps until the other end of a pipe or a socket writes.
 const WAITS_IN: [&str; 7] = [
     "pipe_read",
@@ -39,15 +42,21 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     let read = after.read?.checked_sub(before.read?).filter(|read| *read >= LITTLE)?;
     let mut evidence = vec![format!("it read {} meanwhile", bytes(read))];
     let stretch = Stretch { trace, tid: before.tid, from, to };
-    // Who reads runs, or sleeps in reading: for the rest of the time it did something else.
-    let spent = trace.spent(before.tid, from, to).unwrap_or_default();
+    // Who reads sleeps in reading, or runs, and not for longer than it takes to copy as much: for the rest of the time it did
+    // something else. What it waited for a processor says nothing of either.
+    let unseen = Spent { unseen: took, ..Spent::default() };
+    let spent = trace.spent(before.tid, from, to).unwrap_or(unseen);
+    let own = took.saturating_sub(spent.queued);
+    let reads = spent.file + (spent.ran + spent.unseen).min(read.saturating_mul(SLOWEST));
     // A look may miss the last tick of what ran.
-    let elsewhere = spent.queued + spent.lock + spent.fault + spent.slept;
-    if 2 * elsewhere.saturating_sub(trace.unsure()) >= took {
+    if own < trace.least() || 2 * own.saturating_sub(reads + trace.unsure()) >= own {
         return None;
     }
+    if 2 * spent.queued >= took {
+        evidence.push(format!("it also waited {} for a processor", duration(spent.queued)));
+    }
     let slept = stretch.time_in(&WAITS_IN);
-    let cause = if slept >= took / 2 {
+    let cause = if slept >= own / 2 {
         evidence.push(format!("it slept {} of {} for the writer", duration(slept), duration(took)));
         likely(
             "slow-input",

@@ -5,9 +5,10 @@ use mayfly_record::units::duration;
 
 use super::evidence::{Stretch, ran, told};
 use super::likely::likely;
-use crate::record::{Call, Cause, Object, Trace};
+use crate::looks::is_meant;
+use crate::record::{Call, Cause, Object, Sample, Trace};
 
-pub(super) const DESTROYS: [&str; 7] = [
+const DESTROYS: [&str; 7] = [
     "kvm_destroy_vm",
     "kvm_put_kvm",
     "kvm_vm_release",
@@ -19,6 +20,7 @@ pub(super) const DESTROYS: [&str; 7] = [
 /// In what it waits where the stack is not told.
 const WAITS_IN: [&str; 2] = ["__synchronize_srcu", "synchronize_*"];
 
+const NOTIFIER: &str = "its MMU notifier";
 /// What a VM has, and the functions that destroy it, as `kvm_destroy_vm` calls them, for x86-64 and for arm64.
 const PARTS: [(&str, &[&str]); 7] = [
     ("its interval timer", &["kvm_free_pit", "kvm_pit_*"]),
@@ -26,7 +28,7 @@ const PARTS: [(&str, &[&str]); 7] = [
         "its interrupt controller",
         &["kvm_ioapic_*", "kvm_pic_*", "kvm_vgic_destroy", "kvm_free_irq_*"],
     ),
-    ("its MMU notifier", &["mmu_notifier_unregister", "__mmu_notifier_*"]),
+    (NOTIFIER, &["mmu_notifier_unregister", "__mmu_notifier_*"]),
     (
         "its vCPUs",
         &["kvm_destroy_vcpus", "kvm_free_vcpus", "kvm_arch_vcpu_destroy", "kvm_vcpu_destroy"],
@@ -39,16 +41,41 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("its devices", &["kvm_io_bus_destroy", "kvm_destroy_devices"]),
 ];
 
+/// Whether a look found a thread where it destroys a VM, or a part of it.
+pub(super) fn is_of_vm(look: &Sample) -> bool {
+    look.is_in(&DESTROYS) || releases_notifier(look)
+}
+
+/// Memory that has an MMU notifier, as that of a process with a VM has, waits for its readers before it goes
+/// (`__mmu_notifier_release` of `mm/mmu_notifier.c`).
+fn releases_notifier(look: &Sample) -> bool {
+    look.is_in(&["exit_mmap"]) && look.is_in(&WAITS_IN)
+}
+
+/// What part of a VM a look found destroyed. Where the stack has several parts it is the one that is named first.
+fn part(look: &Sample) -> Option<&'static str> {
+    let named = PARTS.iter().find(|(_, functions)| look.is_in(functions)).map(|(part, _)| *part);
+    named.or_else(|| releases_notifier(look).then_some(NOTIFIER))
+}
+
 /// What speaks for the destruction of a VM: where it was seen, and in which part of the VM it stayed longest.
-pub(super) fn evidence(stretch: &Stretch<'_>, seen: &str) -> Vec<String> {
-    let times = PARTS.map(|(part, functions)| (stretch.looks_at(functions), part));
-    // A look at the stack that has several parts counts for the one that is named first.
-    let longest = times.into_iter().rev().filter(|(looks, _)| *looks > 0).max_by_key(|one| one.0);
-    let part = longest.map(|(looks, part)| {
-        let all = stretch.looks_at(&DESTROYS).max(looks);
-        format!("in {looks} of {all} looks it destroyed {part}")
+pub(super) fn evidence(stretch: &Stretch<'_>) -> Vec<String> {
+    let looks = || stretch.samples().filter(|one| is_of_vm(one) || part(one).is_some());
+    let seen = looks().find_map(|one| {
+        let mut functions = one.functions();
+        let named = functions.find(|name| is_meant(name, &DESTROYS));
+        named.or_else(|| one.functions().find(|name| is_meant(name, &WAITS_IN))).cloned()
     });
-    [format!("it was seen in {seen}")].into_iter().chain(part).collect()
+    let all: u64 = looks().map(|one| one.seen).sum();
+    let of = |meant: &str| {
+        looks().filter(|one| part(one) == Some(meant)).map(|one| one.seen).sum::<u64>()
+    };
+    let times = PARTS.map(|(part, _)| (of(part), part));
+    let longest = times.into_iter().rev().filter(|(looks, _)| *looks > 0).max_by_key(|one| one.0);
+    let longest =
+        longest.map(|(looks, part)| format!("in {looks} of {all} looks it destroyed {part}"));
+    let seen = seen.map(|function| format!("it was seen in {function}"));
+    seen.into_iter().chain(longest).collect()
 }
 
 pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
@@ -67,7 +94,9 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         return Some(cause);
     }
     let mut evidence = vec!["it drops the VM's last descriptor".to_owned()];
-    evidence.extend(self::evidence(&stretch, &seen));
+    let more = self::evidence(&stretch);
+    let channel = more.is_empty().then(|| format!("it was seen in {seen}"));
+    evidence.extend(more.into_iter().chain(channel));
     let remedy = "close the VM on a thread that nothing waits for, or end the process and have others watch for its end by a pidfd";
     Some(likely("vm-destruction", "the VM is destroyed in the caller", remedy, evidence))
 }

@@ -2,6 +2,7 @@
 
 use crate::looks::is_meant;
 use crate::record::{Call, Sample, Thread, Trace};
+use crate::times::Accounts;
 
 /// A stretch of a thread's time.
 #[derive(Clone, Copy)]
@@ -40,6 +41,27 @@ impl<'a> Stretch<'a> {
     pub(super) fn looks_at(&self, functions: &[&str]) -> u64 {
         let is_there = |one: &&Sample| one.is_in(functions);
         self.samples().filter(is_there).map(|one| one.seen).sum()
+    }
+
+    /// For how long the thread was where looks of one kind found it, in nanoseconds: half of the way to the looks before and
+    /// after, but for what it waited for a processor. On a host that is busy looks are not evenly spread.
+    pub(super) fn time_by(&self, is_meant: impl Fn(&Sample) -> bool) -> u64 {
+        let mut looks: Vec<&Sample> = self.samples().collect();
+        looks.sort_by_key(|one| one.at);
+        let end = |one: &Sample| (one.at + one.took).clamp(self.from, self.to);
+        let middle = |before: u64, after: u64| before + after.saturating_sub(before) / 2;
+        let (accounts, mut time) = (Accounts::of(self.trace), 0);
+        for (number, look) in looks.iter().enumerate().filter(|(_, look)| is_meant(look)) {
+            let at = look.at.clamp(self.from, self.to);
+            let before =
+                number.checked_sub(1).map_or(self.from, |last| middle(end(looks[last]), at));
+            let after = looks.get(number + 1).map(|next| next.at.min(self.to));
+            let after = after.map_or(self.to, |after| middle(end(look), after));
+            let spent = accounts.spent(self.tid, (before, after), [].into_iter());
+            let queued = spent.map_or(0, |spent| spent.queued);
+            time += after.saturating_sub(before).saturating_sub(queued);
+        }
+        time
     }
 
     /// How many looks there were.

@@ -3,95 +3,139 @@
 use mayfly_record::units::{bytes, duration};
 
 use super::busy;
-use super::destroy::{self, DESTROYS};
+use super::destroy;
 use super::evidence::Stretch;
 use super::likely::likely;
-use crate::record::{Stall, Thread, Trace};
+use crate::record::{Cause, Process, Sample, Stall, Thread, Trace};
+use crate::spent::Spent;
 
 /// Memory that takes no time to speak of, in bytes.
 const LITTLE: u64 = 24 << 20;
-const FREES: [&str; 6] =
-    ["exit_mm*", "exit_mmap", "unmap_*", "zap_*", "mmput", "free_pages_and_swap_cache"];
+const FREES: [&str; 9] = [
+    "exit_mm*",
+    "exit_mmap",
+    "unmap_*",
+    "zap_*",
+    "mmput",
+    "__mmput",
+    "tlb_finish_mmu",
+    "__tlb_batch_free_encoded_pages",
+    "free_pages_and_swap_cache",
+];
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
-    trace
-        .processes
-        .iter()
-        .filter_map(|process| {
-            let threads = || trace.threads.iter().filter(|one| one.pid == process.pid);
-            let (from, to) = (threads().filter_map(|one| one.ending).max()?, process.gone?);
-            let of = |thread: &Thread| Stretch { trace, tid: thread.tid, from, to };
-            // What all of them hold is given up by one: by the last, which need not be the first, nor be seen to be last.
-            let gives_up = |thread: &Thread| {
-                let stretch = of(thread);
-                stretch.looks_at(&DESTROYS).max(stretch.looks_at(&FREES))
-            };
-            let busiest = threads().filter(|one| gives_up(one) > 0).max_by_key(|one| gives_up(one));
-            let last = busiest.or_else(|| trace.last_gone(process.pid))?;
-            let stretch = of(last);
-            if stretch.took() < trace.least() {
-                return None;
-            }
-            let (ran, took) = (stretch.ran(), stretch.took());
-            let spent = trace.spent(last.tid, from, to).unwrap_or_default();
-            let resident = process.resident.unwrap_or(0);
-            let stall = Stall {
-                what: "the end of the process".to_owned(),
-                tid: last.tid,
-                at: from,
-                took,
-                ..Stall::default()
-            };
-            let cause = match (stretch.seen_in(&DESTROYS), stretch.seen_in(&FREES)) {
-                (Some(function), _) if ran < took / 2 => likely(
-                    "vm-destruction",
-                    "the VM is destroyed when its process has ended",
-                    "close the VM on a thread that nothing waits for, before the process ends",
-                    destroy::evidence(&stretch, &function),
-                ),
-                // Memory is freed on a processor: what sleeps or waits for one does something else. Where a VM goes, too,
-                // the most of it has to have run for certain: a doubt of a tick is as long as a VM waits.
-                (_, seen)
-                    if resident >= LITTLE
-                        && (process.held.is_empty() || 2 * ran >= took)
-                        && 2 * spent.asleep().max(spent.queued).saturating_sub(trace.unsure())
-                            < took
-                        && (ran >= trace.least() / 2 || seen.is_some()) =>
-                {
-                    let mut evidence =
-                        vec![format!("it had {} of memory when it ended", bytes(resident))];
-                    // What it ran for is seen by differences, of which a short end has none.
-                    evidence
-                        .extend((ran > 0).then(|| format!("it ran for {} of it", duration(ran))));
-                    evidence.extend(seen.map(|function| format!("it was seen in {function}")));
-                    likely(
-                        "memory-freed-at-exit",
-                        "the process's memory is freed page by page before the process is gone",
-                        "use huge pages, or signal the process that waits before this one ends",
-                        evidence,
-                    )
-                }
-                _ if 2 * spent.queued >= took => {
-                    busy::runnable(trace, (spent.queued, took), (from, to), "the end")
-                }
-                _ if 2 * spent.asleep() >= took && !process.held.is_empty() => likely(
-                    "vm-destruction",
-                    "the VM is destroyed when its process has ended",
-                    "close the VM on a thread that nothing waits for, before the process ends",
-                    vec![
-                        format!("the process had {} open when it ended", vms(&process.held)),
-                        format!(
-                            "its last thread slept {} of {}",
-                            duration(spent.asleep()),
-                            duration(took)
-                        ),
-                    ],
-                ),
-                _ => return Some(stall),
-            };
-            Some(Stall { cause: Some(cause), ..stall })
-        })
-        .collect()
+    trace.processes.iter().filter_map(|process| of(trace, process)).collect()
+}
+
+fn of(trace: &Trace, process: &Process) -> Option<Stall> {
+    let threads = || trace.threads.iter().filter(|one| one.pid == process.pid);
+    let (from, to) = (threads().filter_map(|one| one.ending).max()?, process.gone?);
+    let stretch = |thread: &Thread| Stretch { trace, tid: thread.tid, from, to };
+    // What all of them hold is given up by one: by the last, which need not be the first, nor be seen to be last.
+    let gives_up = |thread: &Thread| {
+        let looks = stretch(thread).samples();
+        looks.filter(|one| destroy::is_of_vm(one) || frees(one)).map(|one| one.seen).sum::<u64>()
+    };
+    let busiest = threads().filter(|one| gives_up(one) > 0).max_by_key(|one| gives_up(one));
+    let last = busiest.or_else(|| trace.last_gone(process.pid))?;
+    let end = End { process, stretch: stretch(last), spent: trace.spent(last.tid, from, to) };
+    let took = end.stretch.took();
+    (took >= trace.least()).then(|| Stall {
+        what: "the end of the process".to_owned(),
+        tid: last.tid,
+        at: from,
+        took,
+        cause: end.cause(),
+        ..Stall::default()
+    })
+}
+
+/// How a process ends: the thread that gives up what all of them held, from the moment at which all had begun to end.
+struct End<'a> {
+    process: &'a Process,
+    stretch: Stretch<'a>,
+    spent: Option<Spent>,
+}
+
+impl End<'_> {
+    fn cause(&self) -> Option<Cause> {
+        let Self { process, stretch, .. } = self;
+        let (trace, took) = (stretch.trace, stretch.took());
+        let spent = self.spent.unwrap_or_default();
+        // What it waited for a processor says nothing of the rest.
+        let own = took.saturating_sub(spent.queued);
+        let (destroys, frees) = (stretch.time_by(destroy::is_of_vm), stretch.time_by(frees));
+        if own < trace.least() {
+            return self.busy();
+        }
+        if destroys > frees {
+            return Some(self.with_queued(destruction(destroy::evidence(stretch))));
+        }
+        let ran = stretch.ran().max(spent.ran);
+        let resident = process.resident.unwrap_or(0);
+        // Memory is freed on a processor: what sleeps does something else. Where a VM goes, too, the most of it has to have run
+        // for certain: a doubt of a tick is as long as a VM waits.
+        let slept = spent.asleep().saturating_sub(trace.unsure());
+        let is_freed = resident >= LITTLE
+            && 2 * slept < own
+            && (process.held.is_empty() || 2 * ran >= own)
+            && (ran >= trace.least() / 2 || frees > 0);
+        if is_freed {
+            return Some(self.with_queued(self.freed(resident, ran)));
+        }
+        let was_seen = stretch.samples().any(|one| one.functions().next().is_some());
+        if 2 * spent.asleep() >= took && !process.held.is_empty() && !was_seen {
+            let slept =
+                format!("its last thread slept {} of {}", duration(spent.asleep()), duration(took));
+            let had = format!("the process had {} open when it ended", vms(&process.held));
+            return Some(destruction(vec![had, slept]));
+        }
+        self.busy()
+    }
+
+    /// Others had the processors for most of it.
+    fn busy(&self) -> Option<Cause> {
+        let Stretch { trace, from, to, .. } = self.stretch;
+        let (queued, took) = (self.spent?.queued, self.stretch.took());
+        (2 * queued >= took).then(|| busy::runnable(trace, (queued, took), (from, to), "the end"))
+    }
+
+    /// A cause of what others left, and what they had, if that was most of it.
+    fn with_queued(&self, mut cause: Cause) -> Cause {
+        let queued = self.spent.map_or(0, |spent| spent.queued);
+        if 2 * queued >= self.stretch.took() {
+            cause.evidence.push(format!("it also waited {} for a processor", duration(queued)));
+        }
+        cause
+    }
+
+    fn freed(&self, resident: u64, ran: u64) -> Cause {
+        let mut evidence = vec![format!("it had {} of memory when it ended", bytes(resident))];
+        // What it ran for is seen by differences, of which a short end has none.
+        evidence.extend((ran > 0).then(|| format!("it ran for {} of it", duration(ran))));
+        let seen = self.stretch.seen_in(&FREES);
+        evidence.extend(seen.map(|function| format!("it was seen in {function}")));
+        likely(
+            "memory-freed-at-exit",
+            "the process's memory is freed page by page before the process is gone",
+            "use huge pages, or signal the process that waits before this one ends",
+            evidence,
+        )
+    }
+}
+
+/// Whether a look found a thread where it frees memory of its process.
+fn frees(look: &Sample) -> bool {
+    look.is_in(&FREES) && !destroy::is_of_vm(look)
+}
+
+fn destruction(evidence: Vec<String>) -> Cause {
+    likely(
+        "vm-destruction",
+        "the VM is destroyed when its process has ended",
+        "close the VM on a thread that nothing waits for, before the process ends",
+        evidence,
+    )
 }
 
 fn vms(numbers: &[usize]) -> String {

@@ -8,9 +8,13 @@ use crate::record::{Cause, Trace};
 
 pub(super) fn find(_: &Trace, held: &Held<'_>) -> Option<Cause> {
     let touched = held.touched?;
-    let took = (held.to - held.from).max(1);
+    let took = held.took.max(1);
     let evidence = vec![
-        format!("{} page faults in {}, in which it made no call", touched.faults, duration(took)),
+        format!(
+            "{} page faults in {} of its own code, in which it made no call",
+            touched.faults,
+            duration(took)
+        ),
         format!("it was in the kernel for {} of it", percent(touched.system as f64 / took as f64)),
     ];
     let remedy = "use huge pages, touch memory on several threads while KVM is set up, or leave it to the guest's faults";

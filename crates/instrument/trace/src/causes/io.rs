@@ -44,11 +44,7 @@ pub(super) fn find(_: &Trace, held: &Held<'_>) -> Option<Cause> {
     }
     let on = file.map_or_else(String::new, |file| format!(" on {file}"));
     let evidence = vec![
-        format!(
-            "the vCPU's thread slept {} in {}{on}",
-            duration(held.to - held.from),
-            system_call(number)
-        ),
+        format!("the vCPU's thread slept {} in {}{on}", duration(held.took), system_call(number)),
         "it had run the vCPU before, and ran it again after".to_owned(),
     ];
     Some(likely(

@@ -23,7 +23,7 @@ pub(super) fn find(trace: &Trace, held: &Held<'_>) -> Option<Cause> {
     let is_file_s = number != libc::SYS_futex as u64;
     let whose = if is_file_s { "process" } else { "thread" };
     let meanwhile = trace.meanwhile(holder, (held.from, held.to));
-    let waited = duration(held.to - held.from);
+    let waited = duration(held.took);
     let evidence = vec![
         format!("the lock says that {whose} {holder} has it{meanwhile}"),
         format!("thread {} slept {waited} for it", held.tid),

@@ -113,7 +113,7 @@ const OF_LIVES: [OfLife; 9] = [
 
 /// The cause of a sleep that is no call of the record.
 pub(crate) fn of_sleep(trace: &Trace, held: &Held<'_>) -> Option<Cause> {
-    let causes = [memory_limit::of_sleep, lock::find, io::find, first_touch::find];
+    let causes = [memory_limit::of_sleep, lock::find, io::find, first_touch::find, sleep::of_many];
     causes.iter().find_map(|find| find(trace, held))
 }
 

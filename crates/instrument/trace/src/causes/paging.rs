@@ -27,52 +27,78 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         of.entry(one.tid).or_default().push(one);
     }
     let causes: [(&[&str], OfWaits); 2] = [(&OF_FILES, of_file), (&OF_HANDLERS, of_handler)];
-    let found = of.values().flat_map(|looks| {
-        causes
-            .iter()
-            .filter_map(|(functions, cause)| sum(trace, &accounts, looks, functions, *cause))
-    });
-    found.collect()
+    let mut found = Vec::new();
+    for looks in of.values() {
+        for (functions, cause) in causes {
+            let waits = waits(&accounts, looks, functions);
+            let (long, short): (Vec<Waits>, _) =
+                waits.into_iter().partition(|one| one.took / one.times >= trace.least());
+            // The handler's long ones have a cause of their own.
+            let long = long.iter().filter(|_| *functions == OF_FILES);
+            found.extend(long.map(|one| stall("a vCPU's fault", *one, cause)));
+            found.extend(
+                sum(&short)
+                    .into_iter()
+                    .filter(|one: &Waits| one.times >= FEWEST && one.took >= trace.least())
+                    .map(|one| stall("faults of the guest's, all together", one, cause)),
+            );
+        }
+    }
+    found
 }
 
-/// The waits of a thread in these functions, while it ran a vCPU, as one.
-fn sum(
-    trace: &Trace,
-    accounts: &Accounts,
-    looks: &[&Sample],
-    functions: &[&str],
-    cause: OfWaits,
-) -> Option<Stall> {
-    let (mut waits, mut took, mut first) = (0, 0, None);
-    for (number, look) in looks.iter().enumerate() {
+/// Waits of a thread, from when on, how often, and how long all together.
+#[derive(Clone, Copy)]
+struct Waits {
+    tid: i32,
+    at: u64,
+    times: u64,
+    took: u64,
+}
+
+/// The waits of a thread in these functions, while it ran a vCPU, by the looks that found it there.
+fn waits(accounts: &Accounts, looks: &[&Sample], functions: &[&str]) -> Vec<Waits> {
+    let wait = |(number, look): (usize, &&Sample)| {
         // One that waits in nothing runs, and its stack may be an older one.
-        let is_there = look.channel.is_some() && look.is_in(functions);
+        let is_there = look.channel.is_some() && look.is_in(functions) && runs_vcpu(look);
         let last = look.at + look.took;
         let until = looks.get(number + 1).map_or(last, |next| next.at).min(last + SLACK);
         let slept = accounts.spent(look.tid, (look.at, until), [].into_iter());
-        let slept = slept.map_or(0, |spent| spent.asleep());
-        // A long one is a wait by itself.
-        if !is_there || !runs_vcpu(look) || slept >= trace.least() {
-            continue;
-        }
-        (waits, took) = (waits + 1, took + slept);
-        first.get_or_insert(*look);
-    }
-    let first = first.filter(|_| waits >= FEWEST && took >= trace.least())?;
-    Some(Stall {
-        what: "faults of the guest's, all together".to_owned(),
-        tid: first.tid,
-        at: first.at,
-        took,
-        cause: Some(cause(waits, took)),
+        let took = slept.map_or(0, |spent| spent.asleep());
+        // One that got a processor meanwhile has waited several times.
+        is_there.then_some(Waits { tid: look.tid, at: look.at, times: look.turns + 1, took })
+    };
+    looks.iter().enumerate().filter_map(wait).collect()
+}
+
+fn sum(all: &[Waits]) -> Option<Waits> {
+    let first = *all.first()?;
+    let times = all.iter().map(|one| one.times).sum();
+    Some(Waits { times, took: all.iter().map(|one| one.took).sum(), ..first })
+}
+
+fn stall(what: &str, waits: Waits, cause: OfWaits) -> Stall {
+    Stall {
+        what: what.to_owned(),
+        tid: waits.tid,
+        at: waits.at,
+        took: waits.took,
+        cause: Some(cause(waits.times, waits.took)),
         ..Stall::default()
-    })
+    }
 }
 
 fn evidence(waits: u64, took: u64, at: &str) -> Vec<String> {
+    if waits == 1 {
+        return vec![format!("the vCPU's thread slept {} {at}", duration(took))];
+    }
     vec![
-        format!("in {waits} looks at the vCPU's thread it waited {at}"),
-        format!("it slept {} in these waits, each shorter than half a tick", duration(took)),
+        format!("the vCPU's thread was seen to wait {waits} times {at}"),
+        format!(
+            "it slept {} in these waits, on average {} each",
+            duration(took),
+            duration(took / waits.max(1))
+        ),
     ]
 }
 

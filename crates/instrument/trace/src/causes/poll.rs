@@ -27,10 +27,13 @@ fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
     if took < trace.least() {
         return None;
     }
-    let evidence = vec![
-        format!("the sleep went on for {} after the last vCPU's thread had ended", duration(took)),
-        format!("each sleep of the program lasts {}", duration(sleep.argument("time"))),
-    ];
+    let mut evidence = vec![format!(
+        "the sleep went on for {} after the last vCPU's thread had ended",
+        duration(took)
+    )];
+    // What it asked for may not have been read.
+    let each = Some(sleep.argument("time")).filter(|time| *time > 0);
+    evidence.extend(each.map(|each| format!("each sleep of the program lasts {}", duration(each))));
     let cause = likely(
         "polled-join",
         "the program polls for the end of its vCPU threads",

@@ -31,7 +31,8 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let waits = |one: &&Sample| {
         one.is_in(&["handle_userfault"])
             && trace.threads.iter().any(|thread| thread.tid == one.tid && Some(thread.pid) == vmm)
-            && lasted(trace, one) >= trace.least()
+            // One that got a processor meanwhile has had several faults, of which each is shorter.
+            && lasted(trace, one) / (one.turns + 1) >= trace.least()
     };
     let stall = |one: &Sample| {
         let evidence = vec![format!("its thread was seen in handle_userfault {} times", one.seen)];

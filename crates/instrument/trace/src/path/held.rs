@@ -7,20 +7,23 @@
 //!
 //! A thread on which nothing hangs waits for work. What it sleeps in is no wait, however long it is.
 
-use std::collections::HashMap;
+mod told;
+mod vcpus;
 
-use mayfly_record::units::duration;
+use std::collections::HashMap;
 
 use super::index::Index;
 use super::pieces::Stretch;
+use super::short::sums;
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
-use crate::names::system_call;
-use crate::record::{Call, Sample, Stall, Thread, Trace, Wake};
+use crate::record::{Call, Sample, Stall, Trace, Wake};
 
 /// Where a thread is that a signal has stopped.
 const STOPPED: [&str; 2] = ["do_signal_stop", "do_jobctl_trap"];
+/// Where KVM's worker waits for work.
+const IDLE: [&str; 1] = ["vhost_task_fn"];
 /// What a thread sleeps in that makes no call, and waits for a page.
 const FAULTS: [&str; 7] = [
     "handle_mm_fault",
@@ -37,6 +40,9 @@ pub(crate) struct Held<'a> {
     pub(crate) tid: i32,
     pub(crate) from: u64,
     pub(crate) to: u64,
+    /// How long it slept between the two, and how often: many short sleeps may be one wait.
+    pub(crate) took: u64,
+    pub(crate) times: u64,
     /// The look that saw it longest, if one did.
     pub(crate) seen: Option<&'a Sample>,
     /// Whether its thread runs a vCPU, and had run it before, and was to run it after.
@@ -70,40 +76,57 @@ impl Trace {
     /// The sleeps that something hung on, longest first, but for those that overlap what is `listed` of the same thread.
     pub(crate) fn held(&self, listed: &[Stall]) -> Vec<Held<'_>> {
         let sleeps = Sleeps::of(self);
-        let of_vcpus = sleeps.of_vcpus();
-        let mut all = [&sleeps.on_paths()[..], &of_vcpus].concat();
-        all.sort_by_key(|one| std::cmp::Reverse(one.to - one.from));
+        let (of_paths, of_vcpus) = (sleeps.on_paths(), sleeps.of_vcpus());
+        let mut all = [&of_paths.long[..], &of_vcpus.long].concat();
+        all.sort_by_key(|one| std::cmp::Reverse(one.slept));
         all.truncate(MOST);
+        let is_listed = |one: &Wait| {
+            listed.iter().any(|stall| {
+                stall.tid == one.tid && stall.at < one.to && one.from < stall.at + stall.took
+            })
+        };
         let mut kept: Vec<Wait> = Vec::new();
         for one in all {
-            let is_listed = listed.iter().any(|stall| {
-                stall.tid == one.tid && stall.at < one.to && one.from < stall.at + stall.took
-            });
-            if !is_listed && !kept.iter().any(|other| meet(other, &one)) {
+            if !is_listed(&one) && !kept.iter().any(|other| meet(other, &one)) {
                 kept.push(one);
             }
         }
-        let is_vcpu_s = |wait: &Wait| of_vcpus.iter().any(|one| meet(one, wait));
-        kept.iter().map(|wait| sleeps.told(wait, is_vcpu_s(wait))).collect()
-    }
-
-    /// When a thread first ran a vCPU.
-    fn first_run(&self, thread: &Thread) -> Option<u64> {
-        let mut calls = self.calls.iter().filter(|call| call.tid == thread.tid);
-        let called = calls.find(|call| call.name == "KVM_RUN").map(|call| call.at);
-        let mut samples = self.samples.iter().filter(|one| one.tid == thread.tid);
-        called.or_else(|| samples.find(|one| runs_vcpu(one)).map(|one| one.at))
-    }
-
-    /// Whether KVM has the interrupt controllers, or at least the local ones, and so halts vCPUs itself.
-    fn has_controller(&self) -> bool {
-        const HAS: [&str; 3] = ["KVM_CREATE_IRQCHIP", "KVM_ENABLE_CAP", "KVM_CREATE_DEVICE"];
-        self.calls.iter().any(|call| HAS.contains(&call.name.as_str()))
+        let is_taken = |one: &Wait| is_listed(one) || kept.iter().any(|other| meet(other, one));
+        let by = |short: Vec<(u64, Wait)>| {
+            short.into_iter().map(|(kind, one)| ((one.tid, kind), one)).collect::<Vec<_>>()
+        };
+        let of_vcpus_short = sums(self, by(of_vcpus.short), is_taken);
+        let of_paths_short = sums(self, by(of_paths.short), |one| {
+            is_taken(one) || of_vcpus_short.iter().any(|other| meet(other, one))
+        });
+        let is_vcpu_s = |wait: &Wait| {
+            of_vcpus_short.contains(wait) || of_vcpus.long.iter().any(|one| meet(one, wait))
+        };
+        let kept = kept.iter().chain(&of_vcpus_short).chain(&of_paths_short);
+        kept.map(|wait| sleeps.told(wait, is_vcpu_s(wait))).collect()
     }
 
     /// What a thread did while another waited for it, as a clause goes on; nothing where that was not seen.
     pub(crate) fn meanwhile(&self, tid: i32, time: (u64, u64)) -> String {
         Sleeps::of(self).meanwhile(tid, time)
+    }
+}
+
+/// What is found: waits, and sleeps that are too short to be one.
+#[derive(Default)]
+struct Found {
+    long: Vec<Wait>,
+    /// With what goes together: the number of a path, or of a call.
+    short: Vec<(u64, Wait)>,
+}
+
+impl Found {
+    fn add(&mut self, kind: u64, one: Wait, is_long: bool) {
+        if is_long {
+            self.long.push(one);
+        } else {
+            self.short.push((kind, one));
+        }
     }
 }
 
@@ -133,49 +156,72 @@ impl<'a> Sleeps<'a> {
     }
 
     /// The sleeps on the critical paths, and the waits that these go around.
-    fn on_paths(&self) -> Vec<Wait> {
-        let mut all = Vec::new();
-        for Walk { stretches, waits, .. } in self.trace.walks(&self.index) {
-            all.extend(waits.into_iter().filter(|one| self.is_long(one.from, one.to)));
-            for stretch in stretches.into_iter().filter(|one| self.is_long(one.from, one.to)) {
-                self.asleep(stretch, &mut all);
-                all.extend(self.told_of(stretch));
+    fn on_paths(&self) -> Found {
+        let mut found = Found::default();
+        let walks = self.trace.walks(&self.index).into_iter().zip(0..);
+        for (Walk { stretches, waits, inferred }, path) in walks {
+            for stretch in &stretches {
+                if self.is_long(stretch.from, stretch.to) {
+                    self.asleep(*stretch, &mut found.long);
+                }
+                self.told_of(*stretch).for_each(|one| self.add(path, one, &mut found));
+                if self.trace.wakes.is_empty() {
+                    self.asked_of(*stretch).for_each(|one| self.add(path, one, &mut found));
+                }
             }
+            // Of what is inferred, the long ones alone say something.
+            let waits = waits.into_iter().filter(|one| !inferred || self.is_long(one.from, one.to));
+            waits.for_each(|one| self.add(path, one, &mut found));
         }
-        all
+        self.stopped().for_each(|one| self.add(u64::MAX, one, &mut found));
+        if self.trace.wakes.is_empty() {
+            self.of_setter(&mut found.long);
+        }
+        // KVM's worker waits for work, whoever ends that.
+        let is_idle = |one: &Wait| self.longest(one).is_some_and(|seen| seen.is_in(&IDLE));
+        found.long.retain(|one| !is_idle(one));
+        found
+    }
+
+    /// The times in which a signal stopped the VMM's process, on whichever thread it came to.
+    fn stopped(&self) -> impl Iterator<Item = Wait> {
+        let vmm = self.trace.vmm();
+        let threads = self.trace.threads.iter().filter(move |one| Some(one.pid) == vmm);
+        threads.flat_map(|thread| thread.stops().map(|time| Wait::once(thread.tid, time, None)))
+    }
+
+    /// The sleeps of the thread that sets a VM up, between its first and its last call to KVM before the first entry: where it
+    /// is not seen who ends a wait, the path does not lead back to this thread.
+    fn of_setter(&self, into: &mut Vec<Wait>) {
+        let Some((vmm, entry)) = self.trace.vmm().zip(self.trace.first_entry()) else { return };
+        let asked = self.trace.from.as_ref().map_or(0, |from| from.at);
+        let is_its = |call: &&Call| call.is_kvm() && call.pid == vmm && call.at >= asked;
+        let mut calls = self.trace.calls.iter().filter(is_its);
+        let Some(first) = calls.next() else { return };
+        let is_last = |call: &&Call| call.tid == first.tid && call.at < entry;
+        let to = calls.filter(is_last).map(|call| call.at).max().unwrap_or(first.at);
+        self.asleep(Stretch { tid: first.tid, from: first.at, to }, into);
+    }
+
+    fn add(&self, path: u64, one: Wait, into: &mut Found) {
+        into.add(path, one, self.is_long(one.from, one.to));
     }
 
     /// The sleeps of a stretch that the scheduler told of, whether or not anybody looked.
-    fn told_of(&self, stretch: Stretch) -> Vec<Wait> {
+    fn told_of(&self, stretch: Stretch) -> impl Iterator<Item = Wait> {
         let Stretch { tid, from, to } = stretch;
         let all = self.ended.get(&tid).map_or(&[][..], |all| all);
         let ended = all[all.partition_point(|wake| wake.at <= from)..].iter();
-        let waits = ended.take_while(|wake| wake.since < to).map(|wake| Wait {
-            tid,
-            from: wake.since.max(from),
-            to: wake.at.min(to),
-            by: wake.by,
-        });
-        waits
-            .filter(|one| self.is_long(one.from, one.to) && !self.is_recorded(tid, one.from))
-            .collect()
+        let waits = ended.take_while(move |wake| wake.since < to);
+        let waits = waits
+            .map(move |wake| Wait::once(tid, (wake.since.max(from), wake.at.min(to)), wake.by));
+        waits.filter(move |one| !self.is_recorded(tid, one.from))
     }
 
-    /// The sleeps of vCPUs' threads between their first entry and their last exit. Where KVM has no interrupt controller, a
-    /// vCPU that halts sleeps in a lock of its program's: that is no wait.
-    fn of_vcpus(&self) -> Vec<Wait> {
-        let mut all = Vec::new();
-        let may_halt = !self.trace.has_controller();
-        for thread in self.trace.threads.iter().filter(|thread| self.trace.ran_vcpu(thread)) {
-            let run = self.trace.first_run(thread).zip(self.trace.left(thread));
-            let Some((from, to)) = run.filter(|(from, to)| from < to) else { continue };
-            let mut own = Vec::new();
-            self.asleep(Stretch { tid: thread.tid, from, to }, &mut own);
-            let is_futex = |look: &Sample| look.is_in_call(&[libc::SYS_futex]);
-            own.retain(|one| !may_halt || self.longest(one).is_some_and(|seen| !is_futex(seen)));
-            all.extend(own);
-        }
-        all
+    /// The sleeps of a stretch that its thread asked for.
+    fn asked_of(&self, Stretch { tid, from, to }: Stretch) -> impl Iterator<Item = Wait> {
+        let calls = self.index.calls(tid, from, to).filter(|call| call.name == "sleep");
+        calls.map(move |call| Wait::once(tid, (call.at.max(from), call.end().min(to)), None))
     }
 
     /// The sleeps of a stretch that are long, and in no call of the record but one that asks to sleep.
@@ -187,10 +233,14 @@ impl<'a> Sleeps<'a> {
             let same = looks[next..].iter().take_while(|one| is_same(first, one)).count();
             let before = next.checked_sub(1).map_or(from, |last| looks[last].at + looks[last].took);
             let (last, after) = (looks[next + same - 1], looks.get(next + same));
+            let turns: u64 = looks[next..next + same].iter().map(|one| one.turns).sum();
+            let times = turns + same as u64;
             next += same;
             let seen = (first.at.max(from), (last.at + last.took).min(to));
             if self.touched(tid, seen).is_some() {
-                into.push(Wait { tid, from: seen.0, to: seen.1, by: None });
+                // What it waited for a processor meanwhile is told by itself.
+                let slept = self.own(tid, seen);
+                into.push(Wait { slept, ..Wait::once(tid, seen, None) });
                 continue;
             }
             if !sleeps(first) || runs_vcpu(first) || self.is_recorded(tid, seen.0) {
@@ -204,9 +254,15 @@ impl<'a> Sleeps<'a> {
             let ended = ended.filter(|end| *end <= seen.0).max().unwrap_or(from);
             let window = (before.max(ended).max(from), until);
             if self.is_long(window.0, window.1) {
-                into.extend(self.slept(tid, window, seen));
+                into.extend(self.slept(tid, window, (seen, times)));
             }
         }
+    }
+
+    /// A time but for what a thread waited for a processor in it.
+    fn own(&self, tid: i32, (from, to): (u64, u64)) -> u64 {
+        let queued = self.index.spent(tid, from, to).map_or(0, |spent| spent.queued);
+        (to - from).saturating_sub(queued)
     }
 
     /// The page faults of a thread's own code, if it was in these for most of the time.
@@ -216,7 +272,9 @@ impl<'a> Sleeps<'a> {
         let sum =
             |(faults, system): (u64, u64), one: &Sample| (faults + one.faults, system + one.system);
         let (faults, system) = looks.fold((0, 0), sum);
-        let is_most = self.is_long(from, to) && 2 * system >= to - from;
+        // For the time in which it could run, and others did, it had no fault.
+        let own = self.own(tid, (from, to));
+        let is_most = own >= self.trace.least() && 2 * system >= own;
         let are_faults = faults >= FEWEST_FAULTS && system / faults.max(1) <= LONGEST_FAULT;
         (is_most && are_faults && system >= LEAST_SYSTEM).then_some(Touched { faults, system })
     }
@@ -229,20 +287,33 @@ impl<'a> Sleeps<'a> {
 
     /// How long a thread slept around the time in which it was seen asleep: by the scheduler's events, or by what its
     /// processor time leaves.
-    fn slept(&self, tid: i32, (from, to): (u64, u64), seen: (u64, u64)) -> Option<Wait> {
+    fn slept(
+        &self,
+        tid: i32,
+        (from, to): (u64, u64),
+        (seen, times): ((u64, u64), u64),
+    ) -> Option<Wait> {
         let ended = self.ended.get(&tid).map_or(&[][..], |all| all);
         let wake = ended.get(ended.partition_point(|wake| wake.at < seen.0));
         if let Some(wake) = wake.filter(|wake| wake.since <= seen.1) {
-            let wait = Wait { tid, from: wake.since.max(from), to: wake.at.min(to), by: wake.by };
-            if self.is_long(wait.from, wait.to) {
-                return Some(wait);
-            }
+            let wait = Wait::once(tid, (wake.since.max(from), wake.at.min(to)), wake.by);
+            // What is short counts with its like.
+            return self.is_long(wait.from, wait.to).then_some(wait);
         }
         let (from, to) = (from.max(seen.0.saturating_sub(SLACK)), to.min(seen.1 + SLACK));
         let slept = self.index.spent(tid, from, to)?.asleep();
         let from = from.max(seen.0.saturating_sub(slept));
-        let to = (from + slept).min(to);
-        self.is_long(from, to).then_some(Wait { tid, from, to, by: None })
+        let wait = Wait::once(tid, (from, (from + slept).min(to)), None);
+        if slept / times.max(1) >= self.trace.least() {
+            return self.is_long(wait.from, wait.to).then_some(wait);
+        }
+        // It slept many times, of which none is known by itself, unless it asked for them.
+        let mut calls = self.index.calls(tid, seen.0, seen.1);
+        if calls.any(|call| call.name == "sleep") {
+            return None;
+        }
+        let to = seen.1.max(wait.to);
+        (slept >= self.trace.least()).then_some(Wait { to, times, slept, ..wait })
     }
 
     /// The look that saw a wait longest.
@@ -251,49 +322,6 @@ impl<'a> Sleeps<'a> {
             |one: &Sample| (one.at + one.took).min(wait.to).saturating_sub(one.at.max(wait.from));
         let looks = self.index.samples(wait.tid, wait.from, wait.to).filter(|one| sleeps(one));
         looks.max_by_key(|one| (within(one), one.seen))
-    }
-
-    /// A sleep with what is known of it.
-    fn told(&self, wait: &Wait, of_vcpu: bool) -> Held<'a> {
-        let Wait { tid, from, to, by } = *wait;
-        let seen = self.longest(wait);
-        let mut known = Vec::new();
-        if let Some(seen) = seen {
-            known.extend(seen.file.as_ref().map(|file| format!("on {file}")));
-            known.extend(seen.channel.as_ref().map(|function| format!("it slept in {function}")));
-        }
-        let asked = self.index.calls(tid, from, to).find(|call| call.name == "sleep");
-        if let Some(time) = asked.map(|call| call.argument("time")).filter(|time| *time > 0) {
-            known.push(format!("it asked to sleep for {}", duration(time)));
-        }
-        if let Some(by) = by.filter(|by| *by != tid && self.trace.thread_number(*by, to).is_some())
-        {
-            known.push(format!("thread {by} ended it{}", self.meanwhile(by, (from, to))));
-        }
-        let touched = if seen.is_none() { self.touched(tid, (from, to)) } else { None };
-        let what = match (seen, touched) {
-            // As the record has it.
-            _ if asked.is_some() => "sleep".to_owned(),
-            (Some(seen), _) => what(seen),
-            (None, Some(_)) => "page faults of its own code".to_owned(),
-            (None, None) => "asleep".to_owned(),
-        };
-        Held { tid, from, to, seen, of_vcpu, touched, what, known }
-    }
-
-    fn meanwhile(&self, tid: i32, (from, to): (u64, u64)) -> String {
-        let within = |call: &Call| call.end().min(to).saturating_sub(call.at.max(from));
-        let calls = self.index.calls(tid, from, to);
-        let longest = calls.max_by_key(|call| within(call));
-        if let Some(call) = longest.filter(|call| 2 * within(call) >= to - from) {
-            return format!(", which was in {} for {} of it", call.name, duration(within(call)));
-        }
-        let spent = self.index.spent(tid, from, to);
-        match spent.filter(|spent| 2 * spent.unseen < to - from) {
-            Some(spent) if spent.is_its_own() => ", which ran meanwhile".to_owned(),
-            Some(spent) => format!(", which meanwhile ran {}, {spent}", duration(spent.ran)),
-            None => String::new(),
-        }
     }
 }
 
@@ -313,17 +341,6 @@ fn is_same(one: &Sample, other: &Sample) -> bool {
     match (of(one), of(other)) {
         (None, None) => one.channel == other.channel,
         (first, second) => first == second && sleeps(one) == sleeps(other),
-    }
-}
-
-/// What a thread slept in, in a word or two.
-fn what(look: &Sample) -> String {
-    match (&look.call, &look.channel) {
-        _ if look.is_in(&STOPPED) => "stopped by a signal".to_owned(),
-        (Some((number, _)), _) => system_call(*number),
-        (None, _) if look.is_in(&FAULTS) => "a page fault".to_owned(),
-        (None, Some(function)) => format!("asleep in {function}"),
-        (None, None) => "asleep".to_owned(),
     }
 }
 

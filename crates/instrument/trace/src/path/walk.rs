@@ -19,13 +19,23 @@ pub(super) struct Walk {
     pub(super) inferred: bool,
 }
 
-/// A wait that the path goes around.
+/// A wait, as one that the path goes around; or many short ones as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) tid: i32,
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) by: Option<i32>,
+    /// How often it slept between `from` and `to`, and how long, all together.
+    pub(super) times: u64,
+    pub(super) slept: u64,
+}
+
+impl Wait {
+    /// A thread has slept once, between two moments.
+    pub(super) fn once(tid: i32, (from, to): (u64, u64), by: Option<i32>) -> Self {
+        Self { tid, from, to, by, times: 1, slept: to.saturating_sub(from) }
+    }
 }
 
 impl Trace {
@@ -51,7 +61,7 @@ impl Trace {
                 (Some(wake), _) => {
                     inferred |= wakes.inferred;
                     let (from, to) = (wake.since.max(from), wake.at);
-                    waits.push(Wait { tid, from, to, by: wake.by });
+                    waits.push(Wait::once(tid, (from, to), wake.by));
                     (wake.at, wake.by)
                 }
                 // The thread that created it had to come first.

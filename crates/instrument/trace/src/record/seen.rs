@@ -226,12 +226,18 @@ pub struct Sample {
     /// Processor time that it used meanwhile, in nanoseconds.
     #[serde(default)]
     pub ran: u64,
+    /// How often it got a processor meanwhile: one that was asleep at all looks has slept once more often than that.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub turns: u64,
     /// Page faults that it had meanwhile, where it ran a program of its own.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub faults: u64,
     /// The same of processor time in the kernel, in nanoseconds, which is counted in hundredths of a second.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub system: u64,
+    /// The same of processor time in a guest, where it ran a vCPU's.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub guest: u64,
     /// The system call, by number, and its first arguments; absent where it ran a program of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<(u64, [u64; 4])>,

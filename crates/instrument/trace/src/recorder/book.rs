@@ -109,9 +109,10 @@ impl Book {
     /// Counts the mappings of a process that has created a VM, where that took long and ran: to count takes long, too.
     pub(super) fn count_mappings(&mut self, number: usize) {
         let Some(call) = self.trace.calls.get_mut(number) else { return };
-        let took = call.took.filter(|took| *took >= LONG_CREATION);
-        let is_it = call.name == "KVM_CREATE_VM"
-            && took.zip(call.used).is_some_and(|(took, used)| 2 * used.ran >= took);
+        let took =
+            call.took.zip(call.used).map(|(took, used)| (took.saturating_sub(used.queued), used));
+        let is_long = |(own, used): (u64, Used)| own >= LONG_CREATION && 2 * used.ran >= own;
+        let is_it = call.name == "KVM_CREATE_VM" && took.is_some_and(is_long);
         if let Some(count) = is_it.then(|| usage::mappings(call.pid)).flatten() {
             call.arguments.insert("mappings".to_owned(), count);
         }

@@ -120,7 +120,7 @@ impl Follower {
                 }
                 None => self.wait_for_held(),
             }
-            self.watched.last.store(began, Ordering::Release);
+            self.watched.happens(began);
             if !self.book.closed && self.watched.abandoned.load(Ordering::Acquire) {
                 self.book.close();
             }
@@ -366,6 +366,7 @@ impl Follower {
             }
         }
         self.gone(tid, now);
+        ptrace::reap(tid);
     }
 
     pub(super) fn gone(&mut self, tid: i32, now: u64) {

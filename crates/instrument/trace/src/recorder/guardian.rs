@@ -255,9 +255,10 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
 }
 
 /// Takes this process away from the terminal, and from all descriptors but those that are kept and `null`, which is its
-/// standard streams from now on.
+/// standard streams from now on. The program, which is a process of its own by now, keeps its priority.
 pub(super) fn live_apart(null: &OwnedFd, kept: &[i32]) -> io::Result<()> {
     process::leave_terminal();
+    process::hurry();
     redirect_all(null)?;
     let kept: Vec<i32> = kept.iter().copied().chain([null.as_raw_fd()]).collect();
     process::close_all_but(&kept);

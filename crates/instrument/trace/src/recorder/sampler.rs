@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::accounts::Accounts;
@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::limits::Limits;
 use super::marker::Marker;
 use super::object;
-use super::usage::{faults, used};
+use super::usage::{Own, own, turns};
 use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
@@ -42,7 +42,9 @@ pub(super) struct Watched {
     /// The threads that are looked at.
     pub(super) threads: Mutex<Vec<i32>>,
     /// When something last happened.
-    pub(super) last: AtomicU64,
+    last: AtomicU64,
+    /// The thread that looks, which may pause for long.
+    looks: OnceLock<Thread>,
     /// Whether to end.
     pub(super) over: AtomicBool,
     /// Whether the record is no longer wanted.
@@ -50,6 +52,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Something has happened at this time: a thread that has paused looks again.
+    pub(super) fn happens(&self, now: u64) {
+        let before = self.last.swap(now, Ordering::AcqRel);
+        if let Some(looks) = self.looks.get().filter(|_| now.saturating_sub(before) >= LIVELY) {
+            looks.unpark();
+        }
+    }
+
     pub(super) fn add(&self, tid: i32) {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(tid);
     }
@@ -85,6 +95,7 @@ pub(super) fn start(
     let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
+        let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
@@ -108,7 +119,7 @@ pub(super) fn start(
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
-            thread::sleep(pause);
+            thread::park_timeout(pause);
         }
         let marked = marking.and_then(|marking| marking.join().ok()).flatten();
         let (accounts, lost, throttled) = (book.accounts.take(), book.kept.lost(), limits.seen);
@@ -142,8 +153,10 @@ struct Look {
     stack: Vec<String>,
     /// What it has had of the processors in all.
     used: Used,
-    /// The page faults that it had in all, and its time in the kernel, if it ran a program of its own.
-    faults: Option<(u64, u64)>,
+    /// How often it has got one.
+    turns: u64,
+    /// What it has had in all of what no call tells, if it was in none.
+    own: Option<Own>,
 }
 
 impl Look {
@@ -159,8 +172,9 @@ impl Look {
             return None;
         }
         let call = file("syscall").and_then(|text| system_call(&text));
-        let faults = if call.is_none() && channel.is_none() { faults(tid) } else { None };
-        Some(Self { call, channel, stack, used: used(tid)?, faults })
+        let own = if call.is_none() && channel.is_none() { own(tid) } else { None };
+        let (used, turns) = turns(tid)?;
+        Some(Self { call, channel, stack, used, turns, own })
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -194,10 +208,10 @@ fn stack(text: &str) -> Vec<String> {
 struct Samples {
     kept: BothEnds<Sample, MOST>,
     accounts: Accounts,
-    /// Of each thread, which sample is the last, and its processor time when that began.
-    last: HashMap<i32, (usize, u64)>,
-    /// Of each thread that ran a program of its own when it was last looked at, what faults it had had.
-    faults: HashMap<i32, (u64, u64)>,
+    /// Of each thread, which sample is the last, and its processor time and its turns when that began.
+    last: HashMap<i32, (usize, u64, u64)>,
+    /// Of each thread that was in no call when it was last looked at, what it had had of what no call tells.
+    own: HashMap<i32, Own>,
 }
 
 impl Samples {
@@ -206,25 +220,27 @@ impl Samples {
             kept: BothEnds::default(),
             accounts: Accounts::new(EXACT),
             last: HashMap::new(),
-            faults: HashMap::new(),
+            own: HashMap::new(),
         }
     }
 
     fn add(&mut self, tid: i32, now: u64, look: Look) {
         self.accounts.add(tid, now, look.used);
-        let (faults, system) = self.faulted(tid, look.faults);
-        if let Some((last, ran)) = self.last.get(&tid).copied()
+        let Own { faults, system, guest } = self.come(tid, look.own);
+        if let Some((last, ran, turns)) = self.last.get(&tid).copied()
             && let Some(sample) = self.kept.get_mut(last)
             && look.is_same(sample)
         {
             sample.took = now.saturating_sub(sample.at);
             sample.seen += 1;
             sample.ran = look.used.ran.saturating_sub(ran);
+            sample.turns = look.turns.saturating_sub(turns);
             sample.faults += faults;
             sample.system += system;
+            sample.guest += guest;
             return;
         }
-        self.last.insert(tid, (self.kept.count(), look.used.ran));
+        self.last.insert(tid, (self.kept.count(), look.used.ran, look.turns));
         let Look { call, channel, stack, .. } = look;
         let waits = call.filter(|_| channel.is_some());
         let file = waits.and_then(|call| object::file(tid, call));
@@ -235,6 +251,7 @@ impl Samples {
             seen: 1,
             faults,
             system,
+            guest,
             call,
             file,
             holder,
@@ -244,16 +261,13 @@ impl Samples {
         });
     }
 
-    /// What has come to a thread's faults since it was last looked at, if it ran a program of its own both times.
-    fn faulted(&mut self, tid: i32, now: Option<(u64, u64)>) -> (u64, u64) {
+    /// What has come since a thread was last looked at, if it was in no call both times.
+    fn come(&mut self, tid: i32, now: Option<Own>) -> Own {
         let before = match now {
-            Some(now) => self.faults.insert(tid, now),
-            None => self.faults.remove(&tid),
+            Some(now) => self.own.insert(tid, now),
+            None => self.own.remove(&tid),
         };
-        let grown = |(faults, system): (u64, u64), before: (u64, u64)| {
-            (faults.saturating_sub(before.0), system.saturating_sub(before.1))
-        };
-        now.zip(before).map_or((0, 0), |(now, before)| grown(now, before))
+        now.zip(before).map_or_else(Own::default, |(now, before)| now.since(before))
     }
 }
 
@@ -280,7 +294,8 @@ mod tests {
             channel: Some(channel.to_owned()),
             stack: vec![],
             used: Used { ran, queued: 0 },
-            faults: None,
+            turns: 7 + ran / 5,
+            own: None,
         };
         let mut book = Samples::new();
         book.add(1, 10, look("a", 100));
@@ -288,9 +303,11 @@ mod tests {
         book.add(1, 20, look("a", 105));
         book.add(1, 30, look("b", 106));
         let all = book.kept.into_vec();
-        let seen: Vec<_> =
-            all.iter().map(|one| (one.tid, one.at, one.took, one.seen, one.ran)).collect();
-        assert_eq!(seen, [(1, 10, 10, 2, 5), (2, 11, 0, 1, 0), (1, 30, 0, 1, 0)]);
+        let seen: Vec<_> = all
+            .iter()
+            .map(|one| (one.tid, one.at, one.took, one.seen, one.ran, one.turns))
+            .collect();
+        assert_eq!(seen, [(1, 10, 10, 2, 5, 1), (2, 11, 0, 1, 0, 0), (1, 30, 0, 1, 0, 0)]);
     }
 
     #[test]
@@ -300,7 +317,8 @@ mod tests {
             channel: faults.is_none().then(|| "futex_do_wait".to_owned()),
             stack: vec![stack.to_owned()],
             used: Used::default(),
-            faults,
+            turns: 0,
+            own: faults.map(|(faults, system)| Own { faults, system, guest: 2 * faults }),
         };
         let mut book = Samples::new();
         for (at, faults, stack) in [
@@ -319,13 +337,32 @@ mod tests {
     }
 
     #[test]
+    fn time_in_a_guest_counts_from_one_look_to_the_next() {
+        let look = |guest: u64| Look {
+            call: None,
+            channel: None,
+            stack: vec![],
+            used: Used::default(),
+            turns: 0,
+            own: Some(Own { guest, ..Own::default() }),
+        };
+        let mut book = Samples::new();
+        for (at, guest) in [(1, 10), (2, 10), (3, 30)] {
+            book.add(1, at, look(guest));
+        }
+        let told: Vec<_> = book.kept.into_vec().iter().map(|one| (one.took, one.guest)).collect();
+        assert_eq!(told, [(2, 20)]);
+    }
+
+    #[test]
     fn of_more_samples_than_are_kept_the_first_and_the_last_are() {
         let look = |name: String| Look {
             call: None,
             channel: Some(name),
             stack: vec![],
             used: Used { ran: 0, queued: 0 },
-            faults: None,
+            turns: 0,
+            own: None,
         };
         let mut book = Samples::new();
         for at in 0..3 * MOST as u64 {
@@ -334,7 +371,7 @@ mod tests {
         // The last one goes on; another thread's last one is not kept any more, and so it begins anew.
         let last = 3 * MOST as u64 - 1;
         book.add(1, last + 5, look(last.to_string()));
-        book.last.insert(2, (MOST + 1, 0));
+        book.last.insert(2, (MOST + 1, 0, 0));
         book.add(2, last + 6, look((MOST + 1).to_string()));
         assert_eq!(book.kept.lost(), MOST as u64 + 1);
         let all = book.kept.into_vec();
@@ -356,5 +393,18 @@ mod tests {
         let _ = gone;
         let me = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(Look::at(me).is_some_and(|look| look.used.ran > 0));
+    }
+
+    #[test]
+    fn a_sampler_that_may_have_paused_is_woken_when_something_happens() {
+        let watched = Watched::default();
+        watched.looks.set(thread::current()).unwrap();
+        // Soon after something else it pauses by itself for no longer than it takes to look.
+        watched.happens(LIVELY / 2);
+        watched.happens(LIVELY);
+        let (begun, long) = (std::time::Instant::now(), Duration::from_secs(60));
+        watched.happens(3 * LIVELY);
+        thread::park_timeout(long);
+        assert!(begun.elapsed() < long / 2, "nobody has woken it");
     }
 }

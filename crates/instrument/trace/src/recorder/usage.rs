@@ -8,9 +8,15 @@ use crate::record::Used;
 
 /// What a thread has had of the processors since it began.
 pub(super) fn used(tid: i32) -> Option<Used> {
+    turns(tid).map(|(used, _)| used)
+}
+
+/// The same, and how often it got a processor.
+pub(super) fn turns(tid: i32) -> Option<(Used, u64)> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
-    Some(Used { ran: numbers.next()?.ok()?, queued: numbers.next()?.ok()? })
+    let used = Used { ran: numbers.next()?.ok()?, queued: numbers.next()?.ok()? };
+    Some((used, numbers.next()?.ok()?))
 }
 
 /// What it had between two moments.
@@ -28,15 +34,42 @@ pub(super) fn read(tid: i32) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
 }
 
-/// Page faults of a thread that waited for no device, and its time in the kernel, in nanoseconds, since it began.
-pub(super) fn faults(tid: i32) -> Option<(u64, u64)> {
+/// What a thread that makes no call has had since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Own {
+    /// Page faults that waited for no device.
+    pub(super) faults: u64,
+    /// Time in the kernel, in nanoseconds.
+    pub(super) system: u64,
+    /// Time in a guest, in nanoseconds.
+    pub(super) guest: u64,
+}
+
+impl Own {
+    /// What has come since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            faults: self.faults.saturating_sub(before.faults),
+            system: self.system.saturating_sub(before.system),
+            guest: self.guest.saturating_sub(before.guest),
+        }
+    }
+}
+
+/// What a thread has had since it began of what no call tells.
+pub(super) fn own(tid: i32) -> Option<Own> {
     let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
-    // The first of these is the third field; minflt is the tenth, and stime the fifteenth (proc_pid_stat(5)).
+    // The first of these is the third field; minflt is the tenth, stime the fifteenth, and guest_time the forty-third
+    // (proc_pid_stat(5)).
     let mut fields = fields(&stat)?.skip(7);
     let faults = fields.next()?.parse().ok()?;
-    let ticks: u64 = fields.nth(4)?.parse().ok()?;
     let second = rustix::param::clock_ticks_per_second().max(1);
-    Some((faults, ticks.saturating_mul(1_000_000_000 / second)))
+    let mut time = |skipped: usize| -> Option<u64> {
+        let ticks: u64 = fields.nth(skipped)?.parse().ok()?;
+        Some(ticks.saturating_mul(1_000_000_000 / second))
+    };
+    let (system, guest) = (time(4)?, time(27).unwrap_or(0));
+    Some(Own { faults, system, guest })
 }
 
 /// Bytes of memory that a process has.
@@ -70,13 +103,14 @@ mod tests {
     #[test]
     fn a_thread_s_page_faults_are_its_own() {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        let (before, _) = faults(me).unwrap();
+        let before = own(me).unwrap();
         let pages = 2000;
         let memory = vec![1u8; pages * rustix::param::page_size()];
-        let (after, system) = faults(me).unwrap();
+        let after = own(me).unwrap();
+        let grown = after.since(before);
         // With huge pages there are fewer.
-        assert!(after > before && memory[5] == 1);
-        assert!(system < 1_000_000_000_000, "{system}");
-        assert_eq!(faults(i32::MAX), None);
+        assert!(grown.faults > 0 && memory[5] == 1);
+        assert!(after.system < 1_000_000_000_000, "{after:?}");
+        assert_eq!((after.guest, own(i32::MAX)), (0, None), "it runs no guest");
     }
 }

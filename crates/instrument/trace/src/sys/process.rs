@@ -73,6 +73,39 @@ pub(crate) fn lift_limits() {
     }
 }
 
+/// The nice value with which a process waits least for others.
+const HURRIED: i32 = -20;
+/// A process that asks for no more at a time, in nanoseconds, is let before one that runs (`sched(7)`, since Linux 6.12).
+const AT_A_TIME: u64 = 100_000;
+
+/// Has this thread, and those that it starts, get a processor as soon as a program can that is no real-time one, as far as it
+/// may: only root may. A thread that is stopped waits for its tracer, and looks that come late tell less.
+///
+/// Not as a real-time one: the kernel may try something again until another thread goes on (`d_invalidate` of `fs/dcache.c`,
+/// where a process is reaped), and that one may wait for this one's processor.
+pub(crate) fn hurry() {
+    be_scheduled(HURRIED, AT_A_TIME);
+}
+
+/// Has this thread get a processor as others do.
+pub(crate) fn rest() {
+    be_scheduled(0, 0);
+}
+
+fn be_scheduled(nice: i32, at_a_time: u64) {
+    // SAFETY: all of the structure may be 0; the kernel reads as much of it as its size says; thread 0 is this one.
+    unsafe {
+        let mut wanted: libc::sched_attr = std::mem::zeroed();
+        wanted.size = size_of::<libc::sched_attr>() as u32;
+        wanted.sched_policy = libc::SCHED_OTHER as u32;
+        wanted.sched_nice = nice;
+        wanted.sched_runtime = at_a_time;
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
+    }
+    // A session may be a group of its own, among which the processors are shared first (`sched(7)`).
+    let _ = fs::write("/proc/self/autogroup", nice.to_string());
+}
+
 /// Leaves the terminal and the group that its signals go to. One that leads its group already stays.
 pub(crate) fn leave_terminal() {
     // SAFETY: setsid takes nothing.

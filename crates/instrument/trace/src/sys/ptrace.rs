@@ -9,7 +9,7 @@ use linux_raw_sys::ptrace::{
     PTRACE_SYSCALL_INFO_SECCOMP, ptrace_syscall_info,
 };
 
-use super::checked;
+use super::{checked, process};
 
 /// How a stopped thread goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,24 +106,55 @@ pub(crate) fn system_call(tid: pid_t) -> io::Result<At> {
     })
 }
 
-/// Waits for any thread that is followed, and any child. `None` where nothing has happened and `block` is not set.
+/// Waits for any thread that is followed, and any child. `None` where nothing has happened and `block` is not set. One that
+/// has ended is there, and is told of again, until it is reaped.
 ///
 /// # Errors
 /// `ECHILD` where there is none left.
 pub(crate) fn wait(block: bool) -> io::Result<Option<(pid_t, Change)>> {
-    let mut status: c_int = 0;
-    let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
-    // SAFETY: the kernel writes one int to `status`, which outlives the call.
-    let tid = checked(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
-    if tid == 0 {
-        return Ok(None);
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    let flags = flags | if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: all bits zero are a value of this plain structure.
+        let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+        // SAFETY: the kernel writes one siginfo_t to `info`, which outlives the call.
+        checked(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) })?;
+        // SAFETY: these are of what waitid writes, or zero.
+        let (tid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        if tid == 0 {
+            return Ok(None);
+        }
+        // As waitpid has it.
+        let ended = match info.si_code {
+            libc::CLD_EXITED => Some((status & 0xFF) << 8),
+            libc::CLD_KILLED => Some(status),
+            libc::CLD_DUMPED => Some(status | 0x80),
+            _ => None,
+        };
+        if let Some(status) = ended {
+            return Ok(Some((tid, Change::Ended(status))));
+        }
+        let mut status: c_int = 0;
+        // SAFETY: the kernel writes one int to `status`, which outlives the call.
+        let stopped = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if stopped == tid && libc::WIFSTOPPED(status) {
+            let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+            return Ok(Some((tid, Change::Stopped { signal, event })));
+        }
+        if stopped == tid {
+            return Ok(Some((tid, Change::Ended(status))));
+        }
+        // It was killed meanwhile, and goes on to its end.
     }
-    let change = if libc::WIFSTOPPED(status) {
-        Change::Stopped { signal: libc::WSTOPSIG(status), event: status >> 16 }
-    } else {
-        Change::Ended(status)
-    };
-    Ok(Some((tid, change)))
+}
+
+/// Reaps a thread or a child that has ended, without haste: the kernel may wait until another thread of its process is gone
+/// altogether, and that one may wait for a processor.
+pub(crate) fn reap(tid: pid_t) {
+    process::rest();
+    // SAFETY: the status is not asked for.
+    unsafe { libc::waitpid(tid, ptr::null_mut(), libc::__WALL | libc::WNOHANG) };
+    process::hurry();
 }
 
 /// Reads memory of another process, as much as there is of `into`; says how much was read.

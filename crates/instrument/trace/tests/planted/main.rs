@@ -2,6 +2,7 @@
 
 mod gain;
 mod path;
+mod real;
 mod score;
 mod waits;
 mod whole;
@@ -50,6 +51,23 @@ const TESTS: &[Test] = &[
     ("what_the_start_hung_on_leads_from_the_first_thread_to_the_vcpu_s", path::of_two_threads),
     ("who_woke_the_thread_that_joined_is_seen_by_tracefs", path::joined),
     ("a_wait_that_is_no_call_to_kvm_is_listed_with_what_is_known_of_it", waits::of_any_kind),
+    ("many_short_sleeps_are_listed_as_one_wait", real::many_short_sleeps),
+    ("many_short_waits_for_another_thread_are_listed", real::turns_with_another_thread),
+    ("a_process_that_a_signal_stops_is_listed", real::a_signal_that_stops),
+    ("a_call_that_waits_for_its_answer_is_listed", real::a_call_that_another_answers),
+    ("a_vcpu_s_thread_that_writes_at_each_exit_is_named", real::a_journal_of_exits),
+    ("pages_that_come_one_by_one_are_named_together", real::pages_one_by_one),
+    ("a_vm_of_a_process_with_many_mappings_is_named", real::many_mappings),
+    ("a_dirty_log_that_starts_is_named", real::a_dirty_log),
+    (
+        "a_vm_that_is_closed_right_after_its_creation_has_no_wrong_name",
+        real::a_vm_that_is_only_asked,
+    ),
+    ("memory_that_is_touched_for_the_first_time_is_named", real::memory_that_is_new),
+    ("a_program_that_reads_little_and_computes_loads_no_image", real::little_that_is_read),
+    ("a_guest_that_keeps_its_processor_was_left_when_it_was", real::a_guest_that_computes),
+    ("a_limit_of_processor_time_is_named", real::a_limit_of_processor_time),
+    ("a_limit_of_memory_is_named", real::a_limit_of_memory),
     ("a_large_slot_is_named_where_it_is_a_wait_on_this_host", large_slot),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
 ];

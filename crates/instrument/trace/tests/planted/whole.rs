@@ -36,7 +36,15 @@ pub(crate) fn of_a_program() {
             let program = &trace.processes[0];
             let begun = trace.threads.iter().filter(|one| one.pid == program.pid);
             let begun = begun.filter_map(|one| one.ending).max();
-            assert!(program.waited >= begun && begun.is_some(), "{:?}", trace.processes);
+            assert!(begun.is_some() && begun <= program.gone, "{:?}", trace.processes);
+            assert!(program.gone <= program.waited, "{:?}", trace.processes);
+            // Whoever of it destroys the VM does so before it is waited for.
+            let is_its =
+                |tid: i32| trace.threads.iter().any(|one| one.tid == tid && one.pid == program.pid);
+            let looks = trace.samples.iter().filter(|one| is_its(one.tid));
+            let looks = looks.filter(|one| one.stack.iter().any(|at| at == "kvm_destroy_vm"));
+            let destroys = looks.map(|one| one.at + one.took).max();
+            assert!(destroys <= program.waited, "{destroys:?} {:?}", trace.processes);
         }
     }
 }

@@ -121,10 +121,10 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
         last(1)
     };
     assert_eq!(end(&["synchronize_srcu", "kvm_destroy_vm"], 1, 64), one("vm-destruction", 5, 14));
-    assert_eq!(
-        end(&["zap_pte_range", "kvm_destroy_vm"], 9, 64),
-        one("memory-freed-at-exit", 5, 14)
-    );
+    assert_eq!(end(&["zap_pte_range", "unmap_vmas"], 9, 64), one("memory-freed-at-exit", 5, 14));
+    // To wait for an MMU notifier's readers is not to free memory.
+    let notifier = ["__synchronize_srcu", "exit_mmap", "__mmput"];
+    assert_eq!(end(&notifier, 1, 64), one("vm-destruction", 5, 14));
     assert_eq!(end(&["exit_mmap"], 0, 64), one("memory-freed-at-exit", 5, 14));
     assert!(end(&["schedule"], 0, 64).is_empty());
     assert!(end(&["exit_mmap"], 9, 1).is_empty(), "so little memory takes no time");
@@ -153,6 +153,41 @@ fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept
     assert!(told(&frees).is_empty());
     frees.accounts.clear();
     assert_eq!(told(&frees), one("memory-freed-at-exit", 5, 14));
+}
+
+#[test]
+fn an_end_is_what_its_thread_did_in_the_time_that_others_left_it() {
+    // It is runnable for 8 of 14 ms, runs for the rest, and frees memory until it goes on with its VM.
+    let end = |until: u64, held: Vec<usize>| {
+        let account =
+            |at, ran, queued| Account { tid: 1, at: at * MS, ran: ran * MS, queued: queued * MS };
+        // Many looks say no more than few, if these are of a longer time.
+        let frees = Sample { seen: 9, ..seen(13 * MS, (until - 13) * MS, &["zap_pte_range"]) };
+        let mut samples = vec![frees];
+        samples.extend((until < 19).then(|| seen((until + 1) * MS, 0, &["kvm_destroy_vm"])));
+        let accounts = vec![account(5, 0, 0), account(13, 0, 8), account(19, 6, 8)];
+        let mut trace = Trace { samples, accounts, ..ended(0, held) };
+        trace.processes[0].resident = Some(64 << 20);
+        told(&trace)
+    };
+    assert_eq!(end(19, vec![]), one("memory-freed-at-exit", 5, 14));
+    assert_eq!(end(17, vec![0]), one("memory-freed-at-exit", 5, 14));
+    // What comes before the first look is as likely what it saw.
+    let early = |mut trace: Trace| {
+        trace.samples.insert(0, seen(10 * MS, 0, &["kvm_destroy_vm"]));
+        told(&trace)
+    };
+    let mut trace = ended(0, vec![0]);
+    trace.samples = vec![seen(17 * MS, MS, &["zap_pte_range"])];
+    trace.accounts.clear();
+    assert_eq!(early(trace), one("vm-destruction", 5, 14));
+}
+
+#[test]
+fn an_end_in_which_a_thread_sleeps_in_something_else_is_not_a_vm_s() {
+    let mut dumps = ended(9, vec![0]);
+    dumps.samples = vec![seen(6 * MS, 8 * MS, &["anon_pipe_write", "do_coredump"])];
+    assert!(told(&dumps).is_empty());
 }
 
 #[test]
@@ -192,8 +227,11 @@ fn an_image_is_loaded_where_much_is_read_for_long_between_two_calls() {
         (calls[0].read, calls[1].read) = (Some(7), Some(7 + bytes));
         told(&trace(calls, vec![]))
     };
-    assert_eq!(loads(40, 1 << 20), one("image-loading", 2, 38));
-    assert!(loads(40, (1 << 20) - 1).is_empty() && loads(2, 1 << 20).is_empty());
+    assert_eq!(loads(10, 1 << 20), one("image-loading", 2, 8));
+    assert!(loads(10, (1 << 20) - 1).is_empty() && loads(2, 1 << 20).is_empty());
+    // To read so little takes a small part of that: for the rest it computes.
+    assert_eq!(loads(40, 4 << 20), one("image-loading", 2, 38));
+    assert!(loads(40, 3 << 20).is_empty());
 }
 
 #[test]
@@ -201,7 +239,7 @@ fn what_reads_a_little_and_then_waits_for_something_else_loads_no_image() {
     // It runs for so long of 40 ms, and sleeps on a lock for the rest.
     let loads = |ran: u64| {
         let mut calls = vec![call("KVM_CREATE_IRQCHIP", MS, MS, 0), call("mmap", 42 * MS, 0, 0)];
-        (calls[0].read, calls[1].read) = (Some(0), Some(2 << 20));
+        (calls[0].read, calls[1].read) = (Some(0), Some(8 << 20));
         let account = |at, ran| Account { tid: 1, at: at * MS, ran: ran * MS, queued: 0 };
         let accounts = vec![account(2, 0), account(2 + ran, ran), account(42, ran)];
         let samples = vec![seen((2 + ran) * MS, (40 - ran) * MS, &["futex_do_wait"])];
@@ -209,6 +247,28 @@ fn what_reads_a_little_and_then_waits_for_something_else_loads_no_image() {
     };
     assert_eq!(loads(30), one("image-loading", 2, 40));
     assert!(loads(5).is_empty());
+}
+
+#[test]
+fn an_image_is_loaded_as_well_where_others_have_the_processor_for_most_of_the_time() {
+    // It is runnable for so long of 40 ms, runs for most of the rest, and sleeps then.
+    let loads = |queued: u64| {
+        let mut calls = vec![call("KVM_CREATE_IRQCHIP", MS, MS, 0), call("mmap", 42 * MS, 0, 0)];
+        (calls[0].read, calls[1].read) = (Some(0), Some(2 << 20));
+        let ran = (40 - queued) * 3 / 4;
+        let account =
+            |at, ran, queued| Account { tid: 1, at: at * MS, ran: ran * MS, queued: queued * MS };
+        let accounts = vec![
+            account(2, 0, 0),
+            account(2 + queued, 0, queued),
+            account(2 + queued + ran, ran, queued),
+            account(42, ran, queued),
+        ];
+        told(&Trace { accounts, ..trace(calls, vec![]) })
+    };
+    assert_eq!(loads(30), one("image-loading", 2, 40));
+    // What is left is too short to be told of.
+    assert!(loads(40).is_empty());
 }
 
 #[test]

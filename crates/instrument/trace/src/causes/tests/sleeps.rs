@@ -9,7 +9,9 @@ use crate::record::{Sample, Trace};
 fn cause(trace: &Trace, of_vcpu: bool, seen: &Sample) -> Option<(String, Vec<String>)> {
     let (from, to, what) = (10 * MS, 40 * MS, String::new());
     let seen = Some(seen);
-    let held = Held { tid: 1, from, to, seen, of_vcpu, touched: None, what, known: vec![] };
+    let (took, times) = (to - from, 1);
+    let held =
+        Held { tid: 1, from, to, took, times, seen, of_vcpu, touched: None, what, known: vec![] };
     of_sleep(trace, &held).map(|cause| (cause.code, cause.evidence))
 }
 

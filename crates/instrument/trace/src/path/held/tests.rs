@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Account, Object, Process, Recorder};
+use crate::record::{Account, Object, Process, Recorder, Thread};
 
 const MS: u64 = 1_000_000;
 
@@ -198,4 +198,103 @@ fn memory_that_is_touched_for_the_first_time_is_listed_where_the_kernel_had_most
     assert_eq!(touches(9000, 30), [(40, 40, "first-touch".to_owned())]);
     // Few faults; its own code has most of the time; each fault takes too long to be one.
     assert_eq!((touches(30, 30), touches(9000, 12), touches(66, 90)), (vec![], vec![], vec![]));
+}
+
+/// A first thread that was seen in one call for 30 ms, in which it got a processor so often.
+fn again_and_again(number: libc::c_long, turns: u64) -> Trace {
+    trace(vec![Sample { turns, ..look(1, number, "somewhere", 40, 30) }])
+}
+
+#[test]
+fn a_thread_that_got_a_processor_between_equal_looks_slept_many_times() {
+    let reads = again_and_again(libc::SYS_read, 39).find_stalls();
+    let stall = &reads[0];
+    assert_eq!((&stall.what[..], stall.took >= 30 * MS), ("read, 40 times", true), "{stall:?}");
+    // That it got a processor may have had other reasons.
+    assert!(stall.known[1].starts_with("in up to 40 sleeps, on average "), "{stall:?}");
+    // Two or three may each be as long as a wait.
+    let once = again_and_again(libc::SYS_read, 2).find_stalls();
+    assert_eq!(once[0].what, "read");
+}
+
+#[test]
+fn many_short_sleeps_that_a_program_asks_for_are_counted_by_its_calls() {
+    let mut one = again_and_again(libc::SYS_clock_nanosleep, 60);
+    for number in 0..20 {
+        let mut sleep = call(1, "sleep", 0, 0);
+        (sleep.at, sleep.took) = ((40 + number) * MS + MS * number / 2, Some(MS - 1));
+        one.calls.insert(1, sleep);
+    }
+    one.calls.sort_by_key(|call| call.at);
+    let stalls = one.find_stalls();
+    assert_eq!(stalls[0].what, "sleep, 20 times", "{stalls:?}");
+    assert_eq!(stalls[0].cause.as_ref().unwrap().code, "own-sleep");
+}
+
+#[test]
+fn short_sleeps_that_the_scheduler_told_of_are_one_wait_and_a_worker_that_waits_for_work_is_none() {
+    let mut one = trace(vec![look(1, libc::SYS_fsync, "jbd2_log_wait_commit", 50, 0)]);
+    one.recorder = Recorder::Tracefs;
+    one.wakes = (0..20)
+        .map(|number| {
+            let since = (40 + number) * MS;
+            Wake { tid: 1, since, at: since + MS / 2, by: None }
+        })
+        .collect();
+    one.critical_paths = one.find_critical_paths();
+    let stalls = one.find_stalls();
+    assert_eq!((&stalls[0].what[..], stalls[0].took), ("fsync, 20 times", 10 * MS), "{stalls:?}");
+    // Each is as long as was told, and not as the time between the first and the last.
+    assert_eq!(stalls[0].known[1], "in 20 sleeps, on average 500 us each");
+    let mut idle = trace(vec![look(1, 0, "vhost_task_fn", 40, 30)]);
+    idle.samples[0].call = None;
+    assert_eq!(told(&idle), []);
+}
+
+#[test]
+fn a_guest_s_exits_that_are_written_one_by_one_are_one_wait_of_its_vcpu() {
+    let looks = (0..16).map(|number| {
+        let at = 120 + 2 * number;
+        Sample { file: Some("/journal".into()), ..look(2, libc::SYS_fsync, "somewhere", at, 0) }
+    });
+    let between = (0..16).map(|number| {
+        let call = Some((libc::SYS_ioctl as u64, [9, 0xAE80, 0, 0]));
+        let at = (120 + 2 * number) * MS + MS / 3;
+        Sample { call, channel: None, at, took: MS * 4 / 3, ..look(2, 0, "", 0, 2) }
+    });
+    let mut samples: Vec<Sample> = looks.chain(between).collect();
+    samples.sort_by_key(|one| one.at);
+    let stalls = trace(samples).find_stalls();
+    assert_eq!((&stalls[0].what[..], stalls[0].tid), ("fsync, 16 times", 2), "{stalls:?}");
+    assert_eq!(stalls[0].cause.as_ref().unwrap().code, "blocking-io");
+}
+
+#[test]
+fn a_process_that_a_signal_stops_is_listed_until_another_lets_it_go_on() {
+    let stopped = |signals: &[(u64, i32)]| {
+        let mut one = trace(vec![]);
+        one.threads[0].signals = signals.iter().map(|(at, signal)| (at * MS, *signal)).collect();
+        told(&one)
+    };
+    let (stop, go) = (libc::SIGSTOP, libc::SIGCONT);
+    let what = "stopped by a signal".to_owned();
+    assert_eq!(stopped(&[(40, stop), (75, go), (80, go)]), [(1, what, 40, 35)]);
+    // It never went on, or was not stopped; and what a program may catch stops nobody for certain.
+    assert_eq!(stopped(&[(40, stop)]), []);
+    assert_eq!(stopped(&[(40, libc::SIGTSTP), (75, go)]), []);
+}
+
+#[test]
+fn by_ptrace_what_holds_up_the_calls_that_set_a_vm_up_is_listed_though_no_path_leads_there() {
+    // The vCPU's thread is there from 20 ms on, and is seen to wait for nobody: the path to its first run is its own.
+    let listed = |last_call: u64| {
+        let mut one = trace(vec![look(1, libc::SYS_flock, "somewhere", 40, 30)]);
+        one.threads[1].at = 20 * MS;
+        one.calls.insert(1, call(1, "KVM_SET_USER_MEMORY_REGION", last_call, 0));
+        one.critical_paths = one.find_critical_paths();
+        told(&one).into_iter().map(|(tid, what, ..)| (tid, what)).collect::<Vec<_>>()
+    };
+    assert!(listed(80).contains(&(1, "flock".to_owned())));
+    // It does nothing for the VM after that.
+    assert!(!listed(30).contains(&(1, "flock".to_owned())));
 }

@@ -163,7 +163,7 @@ impl Recording {
     fn run(&mut self, is_over: &dyn Fn() -> bool, is_child: bool) {
         let mut turn = 0u32;
         while !is_over() {
-            self.follower.watched.last.store(self.last(), Ordering::Release);
+            self.follower.watched.happens(self.last());
             let before = self.follower.book.clock.now();
             self.read(before.saturating_sub(LATE));
             if is_child {
@@ -203,8 +203,12 @@ impl Recording {
     /// Sees how the program has ended, if it has.
     fn reap(&mut self) {
         while let Ok(Some((pid, change))) = ptrace::wait(false) {
-            if let (true, Change::Ended(status)) = (pid == self.follower.root, change) {
-                self.end = Some((End::of(status), self.follower.book.clock.now()));
+            let now = self.follower.book.clock.now();
+            if let Change::Ended(status) = change {
+                if pid == self.follower.root {
+                    self.end = Some((End::of(status), now));
+                }
+                ptrace::reap(pid);
             }
         }
     }
@@ -273,6 +277,8 @@ impl Recording {
         if let (Some((_, at)), Some(process)) = (end, book.process(root)) {
             process.waited = Some(at);
             let differs = process.gone.map_or(0, |gone| gone.abs_diff(at));
+            // A thread that is over may leave its processor for good after that.
+            process.gone = process.gone.map(|gone| gone.min(at));
             if differs > AGREES {
                 book.note(format!(
                     "the recorder was told of the program's end {} before or after the events: where the host is busy, that is the recorder's own delay",
