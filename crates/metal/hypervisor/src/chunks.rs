@@ -11,7 +11,7 @@
 //! - So a share has at most [`chunks`] chunks of a class, if it never has more pieces of that class than it says: when
 //!   the last of them was taken, all before it were full.
 //!
-//! Pieces of a chunk and more are blocks of chunks ([`frames`](crate::frames)). A block may be missing although enough
+//! Pieces of a chunk and more are blocks of chunks ([`FramePool`]). A block may be missing although enough
 //! chunks are free.
 //!
 //! Nothing here allocates, and each step is bounded.
@@ -19,8 +19,7 @@
 use core::ops::Range;
 
 use crate::account::{Account, Refused, ShareId, ShareInfo};
-use crate::frames::{FrameInfo, FramePool};
-use crate::spans::Spans;
+use mayfly_frames::{FrameInfo, FramePool, Spans};
 
 /// A chunk is of `1 << CHUNK_ORDER` frames.
 pub const CHUNK_ORDER: usize = 4;

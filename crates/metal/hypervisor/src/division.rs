@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use mayfly_vm::platform::address::PAGE_SIZE;
 
 use crate::chunks::{CHUNK, ChunkInfo};
-use crate::frames::FrameInfo;
-use crate::spans::Span;
 use crate::tree::Region;
+use mayfly_frames::{FrameInfo, Span};
 
 /// The share of the frames that the heap gets: 1 in 64, and 4 MiB at least.
 const HEAP_SHARE: u64 = 64;
@@ -100,7 +99,7 @@ mod tests {
     use crate::account::{ShareId, ShareInfo};
     use crate::chunks::{Books, Chunks, NO_ROOM};
     use crate::memory_map::whole_frames;
-    use crate::spans::Spans;
+    use mayfly_frames::Spans;
 
     const GIB: u64 = 1 << 30;
     const LIMIT: u64 = 1 << 48;

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use heap::Heap;
+use mayfly_frames::{FrameInfo, Span, Spans};
 use mayfly_hypervisor::account::{Account, Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::ending::{End, Ending};
-use mayfly_hypervisor::frames::FrameInfo;
 use mayfly_hypervisor::shortage::{Asker, Next};
-use mayfly_hypervisor::spans::{Span, Spans};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

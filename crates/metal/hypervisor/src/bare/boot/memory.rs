@@ -5,12 +5,11 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance_mut;
 use core::slice;
 
+use mayfly_frames::{FrameInfo, Spans};
 use mayfly_hypervisor::account::ShareInfo;
 use mayfly_hypervisor::chunks::{Books, ChunkInfo, Chunks, NO_ROOM};
 use mayfly_hypervisor::division::Division;
-use mayfly_hypervisor::frames::FrameInfo;
 use mayfly_hypervisor::memory_map::whole_frames;
-use mayfly_hypervisor::spans::Spans;
 use mayfly_hypervisor::tree::{Board, Region};
 use mayfly_vm::platform::address::PAGE_SHIFT;
 
