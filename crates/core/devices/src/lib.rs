@@ -1,6 +1,7 @@
 //! The devices that a guest talks to, as state machines: no hardware, no threads, no allocation, no unsafe code.
 //!
 //! - [`pl011`]: the UART, and so the console;
+//! - [`uart16550`] and [`cmos`]: the UART of a PC, and its clock, which are not saved yet;
 //! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
 //! - [`virtio`]: a disk, a network card and a source of entropy, over the guest's [`memory`];
 //! - [`entropy`]: the generator behind the source of entropy;
@@ -32,7 +33,7 @@
 //! interrupt line without that lock ([`mod@line`]). Every access of a guest has an answer, at any offset and of any value:
 //! reserved registers read as zero, and ignore writes.
 //!
-//! A device is saved by its `save`, as a section of the state of a machine ([`mayfly_state`]), and loaded again by its
+//! But for those of a PC, a device is saved by its `save`, as a section of the state of a machine ([`mayfly_state`]), and loaded again by its
 //! `load`, which refuses what no such device could have come to.
 
 #![no_std]
@@ -41,6 +42,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod cmos;
 pub mod entropy;
 pub mod line;
 pub mod memory;
@@ -48,6 +50,7 @@ pub mod pl011;
 pub mod psci;
 pub mod rtc;
 pub mod smccc;
+pub mod uart16550;
 pub mod virtio;
 
 mod workaround;
