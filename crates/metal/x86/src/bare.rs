@@ -1,43 +1,34 @@
-//! What runs on the machine itself.
+//! What runs on the machine itself. It has one flow of control, on one CPU: interrupts are masked but where it waits, and
+//! where a guest runs.
 
-mod console;
-mod cpu;
-mod guest;
-mod switch;
+mod boot;
+mod processor;
+mod vm;
+mod world;
 
 use core::panic::PanicInfo;
 
-use mayfly_x86::svm::features::Features;
+use processor::console::say;
+use processor::ending::{Ending, end};
 
-use console::say;
-
-core::arch::global_asm!(include_str!("bare/start.S"), options(att_syntax));
-
-/// The program's end, in long mode, from `start.S`.
+/// The program's end, in long mode, from `start.S`, with what the loader has told at this address.
 #[unsafe(no_mangle)]
-extern "C" fn begin() -> ! {
-    let said = cpu::extended_leaf(0x8000_000a);
-    let extended = cpu::extended_leaf(0x8000_0001);
-    let Some(features) = Features::new(extended.ecx, said.eax, said.ebx, said.edx) else {
-        say!("this CPU has no SVM: no guest can run");
-        cpu::end(cpu::Ending::Unable)
+extern "C" fn begin(told: u64) -> ! {
+    let ending = match boot::begin(told) {
+        Ok(boot) => vm::run(&boot),
+        Err(why) => {
+            say!("{why}");
+            Ending::Unable
+        }
     };
-    say!("{features}");
-    if !features.has_nested_paging() {
-        say!("without nested paging no guest can run");
-        cpu::end(cpu::Ending::Unable)
+    if ending == Ending::Done {
+        say!("done");
     }
-    if !cpu::enable_svm() {
-        say!("the firmware has disabled SVM (VM_CR.SVMDIS): no guest can run");
-        cpu::end(cpu::Ending::Unable)
-    }
-    guest::run();
-    say!("done");
-    cpu::end(cpu::Ending::Done)
+    end(ending)
 }
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     say!("panic: {info}");
-    cpu::end(cpu::Ending::Failed)
+    end(Ending::Failed)
 }

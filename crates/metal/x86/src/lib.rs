@@ -1,10 +1,16 @@
-//! The architecture under AMD SVM: what a CPU has of it, and the control block of a virtual machine, as data that the host
-//! tests. What executes privileged instructions is the program `mayfly-x86`, which is for the target `x86_64-unknown-none`.
+//! The architecture under AMD SVM, as far as it is data: what a CPU has of it, the control block of a virtual machine and
+//! why a guest came out ([`svm`]), how this program and a Linux are started ([`boot`]), the machine that a guest finds
+//! ([`machine`]), and what is done for a guest that has come out ([`guest`]). What executes privileged instructions is in
+//! `src/bare`.
 
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(test), forbid(unsafe_code))]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod boot;
+pub mod guest;
+pub mod machine;
 pub mod svm;

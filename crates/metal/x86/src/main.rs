@@ -1,7 +1,9 @@
-//! Boots on x86-64, says on its first UART what the CPU has of SVM, and runs a guest of a few instructions in it
-//! (`scripts/metal-x86`).
+//! Boots on x86-64, and runs a Linux in a VM under AMD SVM (`scripts/metal-x86`).
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+extern crate alloc;
 
 #[cfg(target_os = "none")]
 mod bare;

@@ -1,5 +1,7 @@
-//! AMD's virtualisation (APM volume 2, chapter 15), as far as it is data.
+//! AMD's virtual machines, as far as they are data.
 
+pub mod event;
 pub mod exit;
 pub mod features;
+pub mod permissions;
 pub mod vmcb;

@@ -34,6 +34,21 @@ impl Features {
         Some(Self { revision: revision as u8, asids, bits })
     }
 
+    /// How many ASIDs there are, of which 0 is the host's.
+    pub const fn asids(self) -> u32 {
+        self.asids
+    }
+
+    /// Whether one ASID can be flushed alone.
+    pub const fn has_flush_by_asid(self) -> bool {
+        self.bits >> 6 & 1 != 0
+    }
+
+    /// Whether the CPU says where the next instruction is.
+    pub const fn has_next_rip(self) -> bool {
+        self.bits >> 3 & 1 != 0
+    }
+
     /// Whether guests have page tables of their own, which Mayfly cannot do without.
     pub const fn has_nested_paging(self) -> bool {
         self.bits & 1 != 0

@@ -47,7 +47,10 @@ pub struct Control {
     reserved_98: [u64; 2],
     pub event_injection: u64,
     pub nested_cr3: u64,
-    reserved_b8: [u64; 105],
+    pub lbr_control: u64,
+    pub clean_bits: u64,
+    pub next_rip: u64,
+    reserved_d0: [u64; 102],
 }
 
 /// The guest's state, as far as VMRUN, VMLOAD and VMSAVE move it.
@@ -81,7 +84,16 @@ pub struct Save {
     pub rsp: u64,
     reserved_1e0: [u64; 3],
     pub rax: u64,
-    reserved_200: [u64; 13],
+    pub star: u64,
+    pub lstar: u64,
+    pub cstar: u64,
+    pub sfmask: u64,
+    pub kernel_gs_base: u64,
+    pub sysenter_cs: u64,
+    pub sysenter_esp: u64,
+    pub sysenter_eip: u64,
+    pub cr2: u64,
+    reserved_248: [u64; 4],
     pub pat: u64,
     reserved_270: [u8; 0x990],
 }
@@ -97,10 +109,24 @@ pub struct Vmcb {
 
 /// Bits of the first word of [`Control::intercepts`],
 pub mod first {
+    /// An interrupt of the machine's.
+    pub const INTERRUPT: u32 = 1 << 0;
+    /// A non-maskable interrupt of the machine's.
+    pub const NMI: u32 = 1 << 1;
+    /// The guest takes interrupts, and a virtual one is there.
+    pub const VIRTUAL_INTERRUPT: u32 = 1 << 4;
+    /// `RDPMC`.
+    pub const RDPMC: u32 = 1 << 15;
     /// `CPUID`.
     pub const CPUID: u32 = 1 << 18;
+    /// `IRET`.
+    pub const IRET: u32 = 1 << 20;
+    /// `INVD`.
+    pub const INVD: u32 = 1 << 22;
     /// `HLT`.
     pub const HLT: u32 = 1 << 24;
+    /// `INVLPGA`.
+    pub const INVLPGA: u32 = 1 << 26;
     /// Ports, as the permission map has it.
     pub const PORTS: u32 = 1 << 27;
     /// MSRs, as the permission map has it.
@@ -115,32 +141,64 @@ pub mod second {
     pub const VMRUN: u32 = 1 << 0;
     /// `VMMCALL`.
     pub const VMMCALL: u32 = 1 << 1;
+    /// `VMLOAD`, `VMSAVE`, `STGI`, `CLGI` and `SKINIT`.
+    pub const SVM: u32 = 0b1_1111 << 2;
+    /// `WBINVD`.
+    pub const WBINVD: u32 = 1 << 9;
+    /// `MONITOR`, and `MWAIT` in its two forms.
+    pub const MONITOR: u32 = 0b111 << 10;
+    /// `XSETBV`.
+    pub const XSETBV: u32 = 1 << 13;
 }
 
 /// `EFER.SVME`, which the guest's own has to have too (15.5.1).
 pub const SVME: u64 = 1 << 12;
 
+/// What always brings a guest out, in the first word,
+const FIRST: u32 = first::INTERRUPT
+    | first::NMI
+    | first::RDPMC
+    | first::CPUID
+    | first::INVD
+    | first::HLT
+    | first::INVLPGA
+    | first::PORTS
+    | first::MSRS
+    | first::SHUTDOWN;
+/// and in the second.
+const SECOND: u32 = second::VMRUN
+    | second::VMMCALL
+    | second::SVM
+    | second::WBINVD
+    | second::MONITOR
+    | second::XSETBV;
+/// `#AC` and `#DB`, which a CPU can raise without end in the course of raising them (CVE-2015-5307, CVE-2015-8104), and
+/// `#MC`, which is the machine's.
+const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+
+/// `V_INTR_MASKING`: the guest's `RFLAGS.IF` does not keep the machine's interrupts back (15.21.1).
+const MASKS_VIRTUALLY: u64 = 1 << 24;
+
+/// What PAT is after reset.
+pub const PAT: u64 = 0x0007_0406_0007_0406;
+
 impl Vmcb {
-    /// Of a guest that begins in real mode at `base`, with nested paging, and exits for whatever reaches out of it.
-    pub const fn real(base: u64, nested_cr3: u64, iopm_base: u64, msrpm_base: u64) -> Self {
-        let data = Segment::real(0, false);
-        let table = Segment { selector: 0, attributes: 0, limit: 0xffff, base: 0 };
+    /// Of a guest with nested paging, of all of which what reaches out of it comes out, as after reset (volume 2, table
+    /// 14-1).
+    pub const fn reset(iopm_base: u64, msrpm_base: u64) -> Self {
         Self {
             control: Control {
                 intercept_cr: 0,
                 intercept_dr: 0,
-                intercept_exceptions: 0,
-                intercepts: [
-                    first::CPUID | first::HLT | first::PORTS | first::MSRS | first::SHUTDOWN,
-                    second::VMRUN | second::VMMCALL,
-                ],
+                intercept_exceptions: EXCEPTIONS,
+                intercepts: [FIRST, SECOND],
                 reserved_14: [0; 11],
                 iopm_base,
                 msrpm_base,
                 tsc_offset: 0,
                 asid: 1,
                 tlb_control: 0,
-                virtual_interrupts: 0,
+                virtual_interrupts: MASKS_VIRTUALLY,
                 interrupt_shadow: 0,
                 exit_code: 0,
                 exit_info_1: 0,
@@ -149,41 +207,68 @@ impl Vmcb {
                 nested_paging: 1,
                 reserved_98: [0; 2],
                 event_injection: 0,
-                nested_cr3,
-                reserved_b8: [0; 105],
+                nested_cr3: 0,
+                lbr_control: 0,
+                clean_bits: 0,
+                next_rip: 0,
+                reserved_d0: [0; 102],
             },
-            save: Save {
-                es: data,
-                cs: Segment::real(base, true),
-                ss: data,
-                ds: data,
-                fs: data,
-                gs: data,
-                gdtr: table,
-                ldtr: Segment { attributes: 0x82, ..table },
-                idtr: table,
-                tr: Segment { attributes: 0x8b, ..table },
-                reserved_a0: [0; 0x2b],
-                cpl: 0,
-                reserved_cc: 0,
-                efer: SVME,
-                reserved_d8: [0; 14],
-                cr4: 0,
-                cr3: 0,
-                cr0: 0x10,
-                dr7: 0x400,
-                dr6: 0xffff_0ff0,
-                rflags: 2,
-                rip: 0,
-                reserved_180: [0; 11],
-                rsp: 0,
-                reserved_1e0: [0; 3],
-                rax: 0,
-                reserved_200: [0; 13],
-                pat: 0x0007_0406_0007_0406,
-                reserved_270: [0; 0x990],
-            },
+            save: Save::reset(),
         }
+    }
+}
+
+impl Save {
+    /// As after reset.
+    pub const fn reset() -> Self {
+        let data = Segment::real(0, false);
+        let table = Segment { selector: 0, attributes: 0, limit: 0xffff, base: 0 };
+        Self {
+            es: data,
+            cs: Segment { selector: 0xf000, base: 0xffff_0000, ..Segment::real(0, true) },
+            ss: data,
+            ds: data,
+            fs: data,
+            gs: data,
+            gdtr: table,
+            ldtr: Segment { attributes: 0x82, ..table },
+            idtr: table,
+            tr: Segment { attributes: 0x8b, ..table },
+            reserved_a0: [0; 0x2b],
+            cpl: 0,
+            reserved_cc: 0,
+            efer: SVME,
+            reserved_d8: [0; 14],
+            cr4: 0,
+            cr3: 0,
+            cr0: 0x6000_0010,
+            dr7: 0x400,
+            dr6: 0xffff_0ff0,
+            rflags: 2,
+            rip: 0xfff0,
+            reserved_180: [0; 11],
+            rsp: 0,
+            reserved_1e0: [0; 3],
+            rax: 0,
+            star: 0,
+            lstar: 0,
+            cstar: 0,
+            sfmask: 0,
+            kernel_gs_base: 0,
+            sysenter_cs: 0,
+            sysenter_esp: 0,
+            sysenter_eip: 0,
+            cr2: 0,
+            reserved_248: [0; 4],
+            pat: PAT,
+            reserved_270: [0; 0x990],
+        }
+    }
+
+    /// Has it begin in real mode at `address`, a multiple of 16 below 1 MiB, as a start-up does.
+    pub const fn begin_real(&mut self, address: u64) {
+        self.cs = Segment::real(address, true);
+        self.rip = 0;
     }
 }
 
@@ -214,6 +299,7 @@ mod tests {
             (offset_of!(Control, nested_paging), 0x090),
             (offset_of!(Control, event_injection), 0x0a8),
             (offset_of!(Control, nested_cr3), 0x0b0),
+            (offset_of!(Control, next_rip), 0x0c8),
         ];
         let save = [
             (offset_of!(Save, cs), 0x010),
@@ -230,6 +316,10 @@ mod tests {
             (offset_of!(Save, rip), 0x178),
             (offset_of!(Save, rsp), 0x1d8),
             (offset_of!(Save, rax), 0x1f8),
+            (offset_of!(Save, star), 0x200),
+            (offset_of!(Save, kernel_gs_base), 0x220),
+            (offset_of!(Save, sysenter_eip), 0x238),
+            (offset_of!(Save, cr2), 0x240),
             (offset_of!(Save, pat), 0x268),
         ];
         for (is, said) in control.into_iter().chain(save) {

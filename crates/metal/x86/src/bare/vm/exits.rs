@@ -1,0 +1,101 @@
+//! What an instruction gets that a guest came out for.
+
+use core::arch::x86_64::__cpuid_count;
+
+use mayfly_vm::{Event, PortAccess};
+use mayfly_x86::guest::address;
+use mayfly_x86::machine::cpuid;
+use mayfly_x86::svm::event::Exception;
+use mayfly_x86::svm::exit::{Exit, Port};
+
+use super::access::Pending;
+use super::counts::Reason;
+use super::vcpu::Processor;
+
+/// What a hypercall that there is not returns (`KVM_ENOSYS`).
+const NO_CALL: i64 = -1000;
+const DEBUG: u8 = 1;
+const MACHINE_CHECK: u8 = 18;
+
+impl Processor {
+    /// Answers an instruction, or its fault. What it comes out with for the core, if it does.
+    pub(super) fn instruction(&mut self, exit: Exit) -> Option<Event> {
+        match exit {
+            Exit::Cpuid => {
+                self.count(Reason::Cpuid);
+                self.cpuid();
+                self.skip();
+            }
+            Exit::Halt => {
+                self.count(Reason::Halt);
+                self.is_halted = true;
+                self.skip();
+            }
+            Exit::Msr { write } => self.msr(write),
+            Exit::Port(port) => return Some(self.port(port)),
+            Exit::NestedFault(fault) => return self.nested_fault(&fault),
+            Exit::Call => {
+                self.count(Reason::Call);
+                self.vmcb.save.rax = NO_CALL.cast_unsigned();
+                self.skip();
+            }
+            // Caches are coherent, and hold nothing that is to be dropped.
+            Exit::Caches => self.skip(),
+            Exit::PortString => {
+                self.count(Reason::Undecoded);
+                self.raise(Exception::GeneralProtection);
+            }
+            Exit::Exception(DEBUG, _) => self.raise(Exception::Debug),
+            Exit::Exception(MACHINE_CHECK, _) => {
+                panic!("the machine's memory or processor is broken")
+            }
+            Exit::Exception(..) => self.raise(Exception::AlignmentCheck),
+            // XSETBV, and what else guests do not have.
+            _ => {
+                self.count(Reason::Refused);
+                self.raise(Exception::Undefined);
+            }
+        }
+        None
+    }
+
+    pub(super) fn count(&self, reason: Reason) {
+        self.board.counts.count(reason);
+    }
+
+    fn cpuid(&mut self) {
+        let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.0[1] as u32);
+        let machine = |leaf, sub| {
+            let said = __cpuid_count(leaf, sub);
+            [said.eax, said.ebx, said.ecx, said.edx]
+        };
+        let [a, b, c, d] = cpuid::leaf(self.identity, leaf, sub, machine);
+        self.vmcb.save.rax = a.into();
+        let registers = &mut self.registers.0;
+        (registers[3], registers[1], registers[2]) = (b.into(), c.into(), d.into());
+    }
+
+    fn port(&mut self, port: Port) -> Event {
+        self.count(Reason::Port);
+        let data = self.vmcb.save.rax.to_le_bytes();
+        self.pending = Some(Pending::port(port, data));
+        Event::Port(PortAccess { port: port.port, len: port.bytes, write: port.write })
+    }
+
+    /// Has it go on behind its instruction, if that is still there and can be read: otherwise the guest has changed it, and
+    /// executes what is there now.
+    pub(super) fn skip(&mut self) {
+        let next = self.vmcb.control.next_rip;
+        if self.features.has_next_rip() && next != 0 {
+            self.go_on(next);
+        } else if let Ok(instruction) = self.decode() {
+            self.go_on(address::behind(&self.vmcb.save, instruction.length));
+        }
+    }
+
+    /// Has it go on at `next`, behind an instruction that was carried out.
+    pub(super) fn go_on(&mut self, next: u64) {
+        self.vmcb.save.rip = next;
+        self.vmcb.control.interrupt_shadow = 0;
+    }
+}

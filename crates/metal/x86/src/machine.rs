@@ -1,0 +1,7 @@
+//! The machine that a guest finds: what its processor has, where its devices are, and the tables that say so.
+
+pub mod acpi;
+pub mod clock;
+pub mod cpuid;
+pub mod layout;
+pub mod msr;

@@ -1,0 +1,163 @@
+//! The ACPI tables of a guest: of reduced hardware, so that it looks for no PC's timers, interrupt controllers or power
+//! management, but for what they name (ACPI 6.5, 5.2).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use acpi_tables::Aml;
+use acpi_tables::aml;
+use acpi_tables::fadt::{FADTBuilder, Flags};
+use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
+use acpi_tables::madt::{
+    EnabledStatus, IoApic, LocalInterruptController, MADT, ProcessorLocalApic,
+};
+use acpi_tables::rsdp::Rsdp;
+use acpi_tables::sdt::Sdt;
+use acpi_tables::xsdt::XSDT;
+
+use super::layout;
+
+const OEM: [u8; 6] = *b"MAYFLY";
+const TABLE: [u8; 8] = *b"MAYFLYVM";
+const REVISION: u32 = 1;
+/// Tables begin at a multiple of this.
+const ALIGNMENT: usize = 16;
+
+/// Why there are no tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ACPI tables of {0} vCPUs have {1} bytes, and there is room for {2}")]
+pub struct TooLarge(u32, usize, usize);
+
+/// All tables of a guest with so many vCPUs, from [`layout::ACPI`] on. The root pointer is first.
+///
+/// # Errors
+///
+/// They have more bytes than there are below 1 MiB.
+pub fn tables(vcpus: u32) -> Result<Vec<u8>, TooLarge> {
+    let mut bytes = vec![0; Rsdp::len().next_multiple_of(ALIGNMENT)];
+    let mut put = |table: &dyn Aml| {
+        let at = bytes.len();
+        table.to_aml_bytes(&mut bytes);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        layout::ACPI + at as u64
+    };
+    let definitions = put(&definitions());
+    let fixed = put(&fixed(definitions));
+    let interrupts = put(&interrupts(vcpus));
+    let mut list = XSDT::new(OEM, TABLE, REVISION);
+    list.add_entry(fixed);
+    list.add_entry(interrupts);
+    let list = put(&list);
+    let mut root = Vec::new();
+    Rsdp::new(OEM, list).to_aml_bytes(&mut root);
+    bytes[..root.len()].copy_from_slice(&root);
+    let room = (layout::HIGH - layout::ACPI) as usize;
+    if bytes.len() > room { Err(TooLarge(vcpus, bytes.len(), room)) } else { Ok(bytes) }
+}
+
+fn register(port: u16) -> GAS {
+    GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into())
+}
+
+/// FADT.
+fn fixed(definitions: u64) -> impl Aml {
+    let mut table = FADTBuilder::new(OEM, TABLE, REVISION)
+        .dsdt_64(definitions)
+        .flag(Flags::Wbinvd)
+        .flag(Flags::HwReducedAcpi)
+        .flag(Flags::ResetRegSup);
+    table.sleep_control_reg = register(layout::SLEEP_CONTROL);
+    table.sleep_status_reg = register(layout::SLEEP_STATUS);
+    table.reset_reg = register(layout::RESET);
+    table.reset_value = layout::RESET_VALUE;
+    // There is no VGA and no keyboard controller (bits 2 and 1); the CMOS clock is there (bit 5 is clear).
+    table.iapc_boot_arch = (1 << 2).into();
+    table.finalize()
+}
+
+/// MADT.
+fn interrupts(vcpus: u32) -> impl Aml {
+    let address = LocalInterruptController::Address(layout::LOCAL_APIC as u32);
+    let mut table = MADT::new(OEM, TABLE, REVISION, address);
+    for number in 0..vcpus as u8 {
+        table.add_structure(ProcessorLocalApic::new(number, number, EnabledStatus::Enabled));
+    }
+    table.add_structure(IoApic::new(0, layout::IOAPIC as u32, 0));
+    table
+}
+
+/// DSDT: the UART, and the state "off".
+fn definitions() -> impl Aml {
+    let uart = layout::UART;
+    let id = aml::EISAName::new("PNP0501");
+    let ports = aml::IO::new(uart, uart, 8, 8);
+    let line = aml::Interrupt::new(true, true, false, false, layout::UART_PIN);
+    let resources = aml::ResourceTemplate::new(vec![&ports, &line]);
+    let (id, number) =
+        (aml::Name::new("_HID".into(), &id), aml::Name::new("_UID".into(), &aml::ZERO));
+    let resources = aml::Name::new("_CRS".into(), &resources);
+    let device = aml::Device::new("_SB_.COM1".into(), vec![&id, &number, &resources]);
+    let off = aml::Package::new(vec![&layout::OFF]);
+    let off = aml::Name::new("_S5_".into(), &off);
+    let mut bytes = Vec::new();
+    device.to_aml_bytes(&mut bytes);
+    off.to_aml_bytes(&mut bytes);
+    let mut table = Sdt::new(*b"DSDT", 36, 2, OEM, TABLE, REVISION);
+    table.append_slice(&bytes);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table, of which the bytes add up to zero.
+    fn table<'a>(bytes: &'a [u8], address: u64, name: &[u8; 4]) -> &'a [u8] {
+        let at = (address - layout::ACPI) as usize;
+        let size = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+        let table = &bytes[at..at + size];
+        assert_eq!(table[..4], *name);
+        assert_eq!(table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0, "{name:?}");
+        table
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+    }
+
+    #[test]
+    fn each_table_is_where_another_says() {
+        let bytes = tables(3).unwrap();
+        assert_eq!(bytes[..8], *b"RSD PTR ");
+        assert_eq!(bytes[..36].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0);
+        let list = table(&bytes, word(&bytes, 24), b"XSDT");
+        let fixed = table(&bytes, word(list, 36), b"FACP");
+        let interrupts = table(&bytes, word(list, 44), b"APIC");
+        let definitions = table(&bytes, word(fixed, 140), b"DSDT");
+        assert_eq!(list.len(), 52);
+
+        // Reduced hardware, with the registers for sleep and reset, of 8 bits, among the ports.
+        assert_eq!(fixed[112..116], (1_u32 | 1 << 10 | 1 << 20).to_le_bytes());
+        assert_eq!(fixed[116..128], [1, 8, 0, 1, 2, 6, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(fixed[244..256], [1, 8, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0]);
+
+        // A local APIC for each vCPU, which is enabled, and the IOAPIC.
+        assert_eq!(interrupts[36..44], [0, 0, 0xe0, 0xfe, 0, 0, 0, 0]);
+        for number in 0..3_u8 {
+            let at = 44 + 8 * usize::from(number);
+            assert_eq!(interrupts[at..at + 8], [0, 8, number, number, 1, 0, 0, 0]);
+        }
+        assert_eq!(interrupts[68..], [1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0]);
+
+        // `Name (_S5, Package (1) {5})`.
+        let off = [0x08, b'_', b'S', b'5', b'_', 0x12, 4, 1, 0x0a, layout::OFF];
+        assert!(definitions.windows(off.len()).any(|part| part == off), "{definitions:x?}");
+    }
+
+    #[test]
+    fn tables_of_more_vcpus_than_there_may_be_fit() {
+        for vcpus in [1, crate::boot::plan::MOST_VCPUS, 255] {
+            assert!(tables(vcpus).unwrap().len() < 4096);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Time: the time-stamp counter in nanoseconds, and what KVM's clock tells a guest of it (Linux,
+//! Documentation/virt/kvm/x86/msr.rst).
+
+use core::num::NonZeroU64;
+
+const SECOND: u128 = 1_000_000_000;
+
+/// How fast the time-stamp counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    hertz: NonZeroU64,
+    shift: i8,
+    multiplier: u32,
+}
+
+impl Rate {
+    /// So many ticks a second.
+    pub const fn new(hertz: NonZeroU64) -> Self {
+        // The multiplier is a binary fraction of 32 bits, of a half or more.
+        let mut shift: i8 = 0;
+        let mut scaled = hertz.get() as u128;
+        while scaled > 2 * SECOND {
+            scaled >>= 1;
+            shift -= 1;
+        }
+        while scaled <= SECOND {
+            scaled <<= 1;
+            shift += 1;
+        }
+        let multiplier = ((SECOND << 32) / scaled) as u32;
+        Self { hertz, shift, multiplier }
+    }
+
+    /// Ticks a second.
+    pub const fn hertz(self) -> u64 {
+        self.hertz.get()
+    }
+
+    /// Nanoseconds of so many ticks.
+    pub const fn nanoseconds(self, ticks: u64) -> u64 {
+        (ticks as u128 * SECOND / self.hertz.get() as u128) as u64
+    }
+
+    /// Ticks of so many nanoseconds, rounded up; the most that there are if there are more.
+    pub const fn ticks(self, nanoseconds: u64) -> u64 {
+        let ticks = (nanoseconds as u128 * self.hertz.get() as u128).div_ceil(SECOND);
+        if ticks > u64::MAX as u128 { u64::MAX } else { ticks as u64 }
+    }
+}
+
+/// Bytes of what a guest is told of the time.
+pub const SYSTEM_TIME_BYTES: usize = 32;
+/// The counters of all processors agree (`PVCLOCK_TSC_STABLE_BIT`).
+const STABLE: u8 = 1;
+
+/// What a guest is told of the time (`pvclock_vcpu_time_info`): when its counter was `tsc`, so many nanoseconds had passed.
+/// It is written once, before the guest reads it.
+pub fn system_time(rate: Rate, tsc: u64, nanoseconds: u64) -> [u8; SYSTEM_TIME_BYTES] {
+    let mut bytes = [0; SYSTEM_TIME_BYTES];
+    bytes[0..4].copy_from_slice(&2_u32.to_le_bytes());
+    bytes[8..16].copy_from_slice(&tsc.to_le_bytes());
+    bytes[16..24].copy_from_slice(&nanoseconds.to_le_bytes());
+    bytes[24..28].copy_from_slice(&rate.multiplier.to_le_bytes());
+    bytes[28] = rate.shift.cast_unsigned();
+    bytes[29] = STABLE;
+    bytes
+}
+
+/// What a guest is told of the day (`pvclock_wall_clock`): the second, since 1970, at which its time was zero.
+pub fn wall_clock(second: u64, nanoseconds: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[0..4].copy_from_slice(&2_u32.to_le_bytes());
+    bytes[4..8].copy_from_slice(&(second as u32).to_le_bytes());
+    bytes[8..12].copy_from_slice(&nanoseconds.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As a guest computes it (Linux, arch/x86/include/asm/pvclock.h).
+    fn told(bytes: &[u8; SYSTEM_TIME_BYTES], tsc: u64) -> u64 {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let delta = tsc - word(8);
+        let shift = bytes[28].cast_signed();
+        let delta = if shift < 0 { delta >> -shift } else { delta << shift };
+        word(16) + (u128::from(delta) * u128::from(word(24) as u32) >> 32) as u64
+    }
+
+    proptest! {
+        #[test]
+        fn a_guest_computes_the_time_that_has_passed(hertz in 1_000_000_u64..20_000_000_000, tsc in 0_u64..1 << 40, seconds in 0_u64..10_000) {
+            let rate = Rate::new(NonZeroU64::new(hertz).unwrap());
+            let ticks = hertz * seconds;
+            let bytes = system_time(rate, tsc, 7);
+            let exact = seconds * 1_000_000_000 + 7;
+            // To 31 bits.
+            prop_assert!(told(&bytes, tsc + ticks).abs_diff(exact) <= 2 + (exact >> 30));
+        }
+
+        #[test]
+        fn ticks_and_nanoseconds_agree(hertz in 1_000_000_u64..20_000_000_000, nanoseconds in 0_u64..1 << 50) {
+            let rate = Rate::new(NonZeroU64::new(hertz).unwrap());
+            let back = rate.nanoseconds(rate.ticks(nanoseconds));
+            prop_assert!(back >= nanoseconds && back - nanoseconds <= 1 + 1_000_000_000 / hertz);
+        }
+
+        #[test]
+        fn no_number_is_too_large(hertz in 1_u64.., ticks: u64) {
+            let rate = Rate::new(NonZeroU64::new(hertz).unwrap());
+            let _ = (rate.nanoseconds(ticks), rate.ticks(ticks), system_time(rate, ticks, ticks));
+        }
+    }
+
+    #[test]
+    fn the_day_is_told_in_seconds_of_32_bits() {
+        assert_eq!(wall_clock(0x1234_5678, 9)[4..8], [0x78, 0x56, 0x34, 0x12]);
+    }
+}
