@@ -49,7 +49,7 @@ impl Cmos {
             return 0xff;
         }
         let date = Date::of(now);
-        let bcd = |number: u64| (number / 10 << 4 | number % 10) as u8;
+        let bcd = |number: u64| (((number / 10) << 4) + number % 10) as u8;
         match self.index {
             0x00 => bcd(now % 60),
             0x02 => bcd(now / 60 % 60),

@@ -49,11 +49,11 @@ pub enum Wrong {
     #[error("the kernel has no entry of 64 bits")]
     Bits,
     /// It ends before what its header says.
-    #[error("the kernel ends after {has} bytes: it has been cut, its header alone says {says}")]
+    #[error("the kernel has been cut: it ends after {has} bytes, and its header says {says}")]
     Cut {
         /// Bytes that there are.
         has: usize,
-        /// Bytes that its first part has.
+        /// Bytes that its header says.
         says: usize,
     },
     /// The memory that it wants is not there, or is in the way of something.

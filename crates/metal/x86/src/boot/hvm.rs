@@ -115,7 +115,7 @@ impl StartInfo {
     }
 
     /// The memory map, as it is told: in any order, and with regions that may overlap.
-    pub fn map(self, memory: &impl Physical) -> impl Iterator<Item = Result<Region, Wrong>> {
+    pub fn regions(self, memory: &impl Physical) -> impl Iterator<Item = Result<Region, Wrong>> {
         let (first, count) = self.map;
         (0..u64::from(count)).filter_map(move |number| {
             let mut bytes = [0; ENTRY];
@@ -179,7 +179,7 @@ mod tests {
         let info = StartInfo::read(&memory, 0x1000).unwrap();
         assert_eq!((info.command_line, info.rsdp), (0x77, 0x88));
         assert_eq!(info.modules(&memory).collect::<Vec<_>>(), [Ok(0x20_0000..0x20_0005)]);
-        let map: Vec<_> = info.map(&memory).map(Result::unwrap).collect();
+        let map: Vec<_> = info.regions(&memory).map(Result::unwrap).collect();
         assert_eq!(map[0], Region { start: 0, end: 0x9fc00, usable: true });
         assert_eq!(map[1], Region { start: 0xf_0000, end: 0x10_0000, usable: false });
     }
@@ -212,7 +212,7 @@ mod tests {
                 for module in info.modules(&memory).flatten() {
                     prop_assert!(module.start <= module.end);
                 }
-                for region in info.map(&memory).flatten() {
+                for region in info.regions(&memory).flatten() {
                     prop_assert!(region.start <= region.end);
                 }
             }

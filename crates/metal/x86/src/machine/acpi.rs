@@ -32,7 +32,7 @@ pub struct TooLarge(u32, usize, usize);
 ///
 /// # Errors
 ///
-/// They have more bytes than there are below 1 MiB.
+/// They have more bytes than there are before the firmware.
 pub fn tables(vcpus: u32) -> Result<Vec<u8>, TooLarge> {
     let mut bytes = vec![0; Rsdp::len().next_multiple_of(ALIGNMENT)];
     let mut put = |table: &dyn Aml| {
@@ -51,8 +51,8 @@ pub fn tables(vcpus: u32) -> Result<Vec<u8>, TooLarge> {
     let mut root = Vec::new();
     Rsdp::new(OEM, list).to_aml_bytes(&mut root);
     bytes[..root.len()].copy_from_slice(&root);
-    let room = (layout::HIGH - layout::ACPI) as usize;
-    if bytes.len() > room { Err(TooLarge(vcpus, bytes.len(), room)) } else { Ok(bytes) }
+    let (has, most) = (bytes.len(), (layout::FIRMWARE - layout::ACPI) as usize);
+    if has > most { Err(TooLarge(vcpus, has, most)) } else { Ok(bytes) }
 }
 
 fn register(port: u16) -> GAS {
@@ -86,25 +86,28 @@ fn interrupts(vcpus: u32) -> impl Aml {
     table
 }
 
-/// DSDT: the UART, and the state "off".
+/// DSDT: the UART; the clock, which never interrupts; and the state "off".
 fn definitions() -> impl Aml {
-    let uart = layout::UART;
-    let id = aml::EISAName::new("PNP0501");
+    let (uart, clock) = (layout::UART, layout::CLOCK);
     let ports = aml::IO::new(uart, uart, 8, 8);
     let line = aml::Interrupt::new(true, true, false, false, layout::UART_PIN);
-    let resources = aml::ResourceTemplate::new(vec![&ports, &line]);
-    let (id, number) =
-        (aml::Name::new("_HID".into(), &id), aml::Name::new("_UID".into(), &aml::ZERO));
-    let resources = aml::Name::new("_CRS".into(), &resources);
-    let device = aml::Device::new("_SB_.COM1".into(), vec![&id, &number, &resources]);
+    let clock = aml::IO::new(clock, clock, 2, 2);
     let off = aml::Package::new(vec![&layout::OFF]);
-    let off = aml::Name::new("_S5_".into(), &off);
     let mut bytes = Vec::new();
-    device.to_aml_bytes(&mut bytes);
-    off.to_aml_bytes(&mut bytes);
+    device("_SB_.COM1", "PNP0501", vec![&ports, &line], &mut bytes);
+    device("_SB_.RTC_", "PNP0B00", vec![&clock], &mut bytes);
+    aml::Name::new("_S5_".into(), &off).to_aml_bytes(&mut bytes);
     let mut table = Sdt::new(*b"DSDT", 36, 2, OEM, TABLE, REVISION);
     table.append_slice(&bytes);
     table
+}
+
+fn device(path: &str, id: &str, resources: Vec<&dyn Aml>, bytes: &mut Vec<u8>) {
+    let (id, resources) = (aml::EISAName::new(id), aml::ResourceTemplate::new(resources));
+    let number = aml::Name::new("_UID".into(), &aml::ZERO);
+    let id = aml::Name::new("_HID".into(), &id);
+    let resources = aml::Name::new("_CRS".into(), &resources);
+    aml::Device::new(path.into(), vec![&id, &number, &resources]).to_aml_bytes(bytes);
 }
 
 #[cfg(test)]
@@ -112,11 +115,11 @@ mod tests {
     use super::*;
 
     /// A table, of which the bytes add up to zero.
-    fn table<'a>(bytes: &'a [u8], address: u64, name: &[u8; 4]) -> &'a [u8] {
+    fn table(bytes: &[u8], address: u64, name: [u8; 4]) -> &[u8] {
         let at = (address - layout::ACPI) as usize;
         let size = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
         let table = &bytes[at..at + size];
-        assert_eq!(table[..4], *name);
+        assert_eq!(table[..4], name);
         assert_eq!(table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0, "{name:?}");
         table
     }
@@ -130,10 +133,10 @@ mod tests {
         let bytes = tables(3).unwrap();
         assert_eq!(bytes[..8], *b"RSD PTR ");
         assert_eq!(bytes[..36].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0);
-        let list = table(&bytes, word(&bytes, 24), b"XSDT");
-        let fixed = table(&bytes, word(list, 36), b"FACP");
-        let interrupts = table(&bytes, word(list, 44), b"APIC");
-        let definitions = table(&bytes, word(fixed, 140), b"DSDT");
+        let list = table(&bytes, word(&bytes, 24), *b"XSDT");
+        let fixed = table(&bytes, word(list, 36), *b"FACP");
+        let interrupts = table(&bytes, word(list, 44), *b"APIC");
+        let definitions = table(&bytes, word(fixed, 140), *b"DSDT");
         assert_eq!(list.len(), 52);
 
         // Reduced hardware, with the registers for sleep and reset, of 8 bits, among the ports.

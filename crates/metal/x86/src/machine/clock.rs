@@ -48,6 +48,12 @@ impl Rate {
     }
 }
 
+/// When a deadline of the guest's counter is, by the host's: zero if it has passed. The two counters are read at once. What
+/// is due is so at any later look, and one that is far away is not mistaken for one that has passed.
+pub const fn due(deadline: u64, guest: u64, host: u64) -> u64 {
+    if deadline <= guest { 0 } else { host.saturating_add(deadline - guest) }
+}
+
 /// Bytes of what a guest is told of the time.
 pub const SYSTEM_TIME_BYTES: usize = 32;
 /// The counters of all processors agree (`PVCLOCK_TSC_STABLE_BIT`).
@@ -87,7 +93,7 @@ mod tests {
         let delta = tsc - word(8);
         let shift = bytes[28].cast_signed();
         let delta = if shift < 0 { delta >> -shift } else { delta << shift };
-        word(16) + (u128::from(delta) * u128::from(word(24) as u32) >> 32) as u64
+        word(16) + ((u128::from(delta) * u128::from(word(24) as u32)) >> 32) as u64
     }
 
     proptest! {
@@ -99,6 +105,23 @@ mod tests {
             let exact = seconds * 1_000_000_000 + 7;
             // To 31 bits.
             prop_assert!(told(&bytes, tsc + ticks).abs_diff(exact) <= 2 + (exact >> 30));
+        }
+
+        #[test]
+        fn a_deadline_is_due_at_each_look_from_its_time_on_and_at_none_before(
+            offset: u64, deadline: u64, host in 0_u64..1 << 62, looks in prop::collection::vec(0_u64..1 << 40, 1..9),
+        ) {
+            let mut now = host;
+            for later in looks {
+                // The look comes later than the reading of the counters.
+                let guest = now.wrapping_add(offset);
+                let is_due = due(deadline, guest, now) <= now;
+                prop_assert_eq!(is_due, deadline <= guest);
+                if !is_due {
+                    prop_assert_eq!(due(deadline, guest, now) - now, (deadline - guest).min(u64::MAX - now));
+                }
+                now += later;
+            }
         }
 
         #[test]

@@ -40,18 +40,18 @@ const EXTENDED_B: u32 = bits(&[0, 3, 7, 8, 9, 10, 18, 19, 20, 23, 24, 29]);
 const EXTENDED_C: u32 = bits(&[2, 22]);
 /// Leaf 7, EDX: FSRM.
 const EXTENDED_D: u32 = bits(&[4]);
-/// Leaf 8000_0001, ECX: LAHF, CmpLegacy, CR8, ABM, SSE4A, misaligned SSE, PREFETCH. There is no SVM.
+/// Leaf `8000_0001`, ECX: LAHF, `CmpLegacy`, CR8, ABM, SSE4A, misaligned SSE, PREFETCH. There is no SVM.
 const AMD_C: u32 = bits(&[0, 4, 5, 6, 7, 8]);
 /// That there are several processors in a package.
 const CMP_LEGACY: u32 = 1 << 1;
-/// Leaf 8000_0001, EDX: those of leaf 1, and SYSCALL, NX, MMX extensions, pages of 1 GiB, RDTSCP, long mode.
+/// Leaf `8000_0001`, EDX: those of leaf 1, and SYSCALL, NX, MMX extensions, pages of 1 GiB, RDTSCP, long mode.
 const AMD_D: u32 = FEATURES_D & 0x0183_f3ff & !(1 << 11) | bits(&[11, 20, 22, 26, 27, 29]);
-/// Leaf 8000_0007, EDX: the time-stamp counter is invariant.
+/// Leaf `8000_0007`, EDX: the time-stamp counter is invariant.
 const INVARIANT: u32 = 1 << 8;
 /// Bits of a guest's physical addresses.
 pub const PHYSICAL_BITS: u32 = 40;
 
-/// Leaf 4000_0001: KVM's clock by its newer MSRs, which is stable, and no delay by port 0x80 is needed.
+/// Leaf `4000_0001`: KVM's clock by its newer MSRs, which is stable, and no delay by port 0x80 is needed.
 const KVM: u32 = bits(&[1, 3, 24]);
 const SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
 

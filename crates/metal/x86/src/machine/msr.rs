@@ -57,9 +57,9 @@ pub const fn msr(msr: u32) -> Msr {
         0xc000_0103 => Msr::CounterAux,
         0x4b56_4d00 => Msr::WallClock,
         0x4b56_4d01 => Msr::SystemTime,
-        // The level of the microcode, which is not the guest's to load; SYSCFG, HWCR, and DE_CFG, in which LFENCE is
-        // serialising (bit 1).
-        0x8b | 0xc001_0010 | 0xc001_0015 => Msr::Constant(0),
+        // The level of the microcode, which is not the guest's to load; SYSCFG, HWCR, NB_CFG; and DE_CFG, in which LFENCE
+        // is serialising (bit 1).
+        0x8b | 0xc001_0010 | 0xc001_0015 | 0xc001_001f => Msr::Constant(0),
         0xc001_1029 => Msr::Constant(2),
         _ => Msr::Absent,
     }
@@ -122,6 +122,7 @@ mod tests {
             0xc000_0103,
             0xc001_0010,
             0xc001_0015,
+            0xc001_001f,
             0xc001_1029
         ]));
         assert!(DIRECT.into_iter().all(|number| msr(number) == Msr::Absent));

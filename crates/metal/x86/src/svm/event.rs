@@ -39,8 +39,8 @@ pub const fn exception(exception: Exception) -> u64 {
         | match exception {
             Exception::Debug => 1,
             Exception::Undefined => 6,
-            Exception::GeneralProtection => HAS_CODE | 13,
-            Exception::AlignmentCheck => HAS_CODE | 17,
+            Exception::GeneralProtection => HAS_CODE | 0xd,
+            Exception::AlignmentCheck => HAS_CODE | 0x11,
         }
 }
 

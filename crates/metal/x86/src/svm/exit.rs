@@ -61,6 +61,7 @@ pub struct Port {
 
 /// An access that nested tables do not allow (15.25.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a bit of the error code")]
 pub struct NestedFault {
     /// The guest physical address.
     pub address: u64,

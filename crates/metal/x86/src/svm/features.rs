@@ -39,9 +39,15 @@ impl Features {
         self.asids
     }
 
-    /// Whether one ASID can be flushed alone.
-    pub const fn has_flush_by_asid(self) -> bool {
-        self.bits >> 6 & 1 != 0
+    /// `TLB_CONTROL` of an entry (15.16.1): everything is flushed if `all` TLBs are outdated; what the guest's own ASID has
+    /// is flushed if that `one` is, or everything, where the CPU flushes no ASID alone.
+    pub const fn tlb_control(self, all: bool, one: bool) -> u32 {
+        let has_flush_by_asid = self.bits >> 6 & 1 != 0;
+        match (all, one) {
+            (false, false) => 0,
+            (false, true) if has_flush_by_asid => 3,
+            _ => 1,
+        }
     }
 
     /// Whether the CPU says where the next instruction is.
@@ -98,9 +104,12 @@ mod tests {
             "SVM revision 1, 16 ASIDs; has nested paging; lacks NRIP save, clean bits, flush by ASID, \
              decode assists, pause filter, AVIC, virtual GIF"
         );
+        // Without flushing by ASID, either way everything is flushed.
+        assert_eq!((features.tlb_control(false, false), features.tlb_control(false, true)), (0, 1));
         let none = Features::new(SVM, 1, 16, 0).unwrap();
         assert!(!none.has_nested_paging() && !none.to_string().contains("has"));
         let all = Features::new(SVM, 1, 0x8000, u32::MAX).unwrap();
+        assert_eq!((all.tlb_control(false, true), all.tlb_control(true, true)), (3, 1));
         assert!(!all.to_string().contains("lacks"));
     }
 }

@@ -46,7 +46,7 @@ impl Physical for Loaded {
 
 /// The memory map.
 pub(super) fn map(info: StartInfo) -> Result<Vec<Region>, hvm::Wrong> {
-    info.map(&Loaded).collect()
+    info.regions(&Loaded).collect()
 }
 
 /// The first module.

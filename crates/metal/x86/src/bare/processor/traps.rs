@@ -96,11 +96,13 @@ pub(crate) fn prepare() {
         unsafe {
             match vector {
                 NMI => {
-                    _ = table.non_maskable_interrupt.set_handler_addr(handler).set_stack_index(0)
+                    table.non_maskable_interrupt.set_handler_addr(handler).set_stack_index(0);
                 }
-                DOUBLE_FAULT => _ = table.double_fault.set_handler_addr(handler).set_stack_index(1),
+                DOUBLE_FAULT => {
+                    table.double_fault.set_handler_addr(handler).set_stack_index(1);
+                }
                 MACHINE_CHECK => {
-                    _ = table.machine_check.set_handler_addr(handler).set_stack_index(1)
+                    table.machine_check.set_handler_addr(handler).set_stack_index(1);
                 }
                 _ => set(&mut table, vector, handler),
             }

@@ -3,6 +3,7 @@
 //! The guest may have changed an instruction since its CPU has fetched it. What is decoded is carried out only if it accesses
 //! the address that the CPU has named, and in the way that it has; if not, the guest goes on and executes what is there now.
 
+use mayfly_vapic::PAGE_SIZE;
 use mayfly_vm::memslot::Gpa;
 use mayfly_vm::{Access, AccessKind, Event};
 use mayfly_x86::guest::emulation::{self, Registers};
@@ -13,7 +14,6 @@ use mayfly_x86_decode::{Instruction, Operation, RAX, Undecoded, Width, decode};
 
 use super::counts::Reason;
 use super::vcpu::Processor;
-use mayfly_vapic::PAGE_SIZE;
 
 /// The most bytes of an instruction.
 const LONGEST: usize = 15;
@@ -104,12 +104,11 @@ impl Processor {
             let (time, bytes) = (self.board.time(self.vmcb.control.tsc_offset), length as u64);
             let board = self.board.clone();
             let offset = address - page;
-            match written {
-                Some(value) => board.vapic.write(&mut self.apic, offset, bytes, value, time),
-                None => {
-                    let value = board.vapic.read(&mut self.apic, offset, bytes, time);
-                    pending.data = u64::from(value).to_le_bytes();
-                }
+            if let Some(value) = written {
+                board.vapic.write(&mut self.apic, offset, bytes, value, time);
+            } else {
+                let value = board.vapic.read(&mut self.apic, offset, bytes, time);
+                pending.data = u64::from(value).to_le_bytes();
             }
             pending.answered = true;
             self.pending = Some(pending);

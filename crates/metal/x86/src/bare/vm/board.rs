@@ -8,7 +8,7 @@ use mayfly_devices::line::settle;
 use mayfly_devices::uart16550::Uart16550;
 use mayfly_vapic::{Config, Deadline, Error, Kick, Time, Vapic};
 use mayfly_x86::boot::plan::Plan;
-use mayfly_x86::machine::clock::Rate;
+use mayfly_x86::machine::clock::{self, Rate};
 use mayfly_x86::machine::{cpuid, layout};
 use x86_64::instructions::port::Port;
 
@@ -114,10 +114,8 @@ impl Board {
         match deadline {
             Deadline::Clock(at) => self.began.saturating_add(self.rate.ticks(at)),
             Deadline::Tsc(at) => {
-                // One that is far away is not mistaken for one that has passed.
                 let now = timer::ticks();
-                let left = at.saturating_sub(now.wrapping_add(tsc_offset));
-                now.saturating_add(left)
+                clock::due(at, now.wrapping_add(tsc_offset), now)
             }
         }
     }

@@ -55,9 +55,11 @@ pub(super) fn load(memory: &GuestMemory, boot: &Boot) -> Result<Entry, NotLoaded
 
     let tables = acpi::tables(boot.plan.vcpus)?;
     memory.write(layout::ACPI, &tables)?;
+    memory.write(layout::RESET_VECTOR, &layout::RESET_CODE)?;
     let map = [
         (0, layout::LOW_END, Kind::Usable),
-        (layout::ACPI, layout::HIGH, Kind::AcpiTables),
+        (layout::ACPI, layout::FIRMWARE, Kind::AcpiTables),
+        (layout::FIRMWARE, layout::HIGH, Kind::Reserved),
         (layout::HIGH, end, Kind::Usable),
     ];
     let told = Told {
@@ -82,6 +84,6 @@ fn descriptors_and_tables(memory: &GuestMemory) -> Result<(), HostFault> {
     let (top, upper) = (layout::PAGE_TABLES, layout::PAGE_TABLES + 0x1000);
     let lower = upper + 0x1000;
     words(top, &mut [upper | PRESENT].into_iter())?;
-    words(upper, &mut (0..layout::MAPPED_GIB).map(|gib| lower + gib * 0x1000 | PRESENT))?;
-    words(lower, &mut (0..layout::MAPPED_GIB * 512).map(|block| block * BLOCK | LARGE | PRESENT))
+    words(upper, &mut (0..layout::MAPPED_GIB).map(|gib| (lower + gib * 0x1000) | PRESENT))?;
+    words(lower, &mut (0..layout::MAPPED_GIB * 512).map(|block| (block * BLOCK) | LARGE | PRESENT))
 }

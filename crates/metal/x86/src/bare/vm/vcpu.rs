@@ -50,9 +50,6 @@ const REQUESTED: u64 = 1 << 8;
 const PRIORITY_SHIFT: u32 = 16;
 const PRIORITY: u64 = 0xf << PRIORITY_SHIFT;
 const IGNORES_PRIORITY: u64 = 1 << 20;
-/// `TLB_CONTROL`: all entries of all ASIDs are flushed by the next VMRUN; or those of this one.
-const FLUSH_ALL: u32 = 1;
-const FLUSH_ASID: u32 = 3;
 /// A guest's timer interrupts no sooner than this after the last entry, in nanoseconds.
 const SHORTEST: u64 = 20_000;
 
@@ -167,7 +164,7 @@ impl Processor {
             match look.event {
                 Some(ApicEvent::Init) => self.initialise(),
                 Some(ApicEvent::Startup(vector)) => {
-                    self.vmcb.save.begin_real(u64::from(vector) << 12)
+                    self.vmcb.save.begin_real(u64::from(vector) << 12);
                 }
                 Some(ApicEvent::Nmi) => self.nmi = true,
                 None => break look.next,
@@ -311,12 +308,8 @@ impl Guest<Npt> for Processor {
             if let Some(event) = self.prepare() {
                 return event;
             }
-            self.vmcb.control.tlb_control = match (take_outdated(), core::mem::take(&mut flush)) {
-                (true, _) => FLUSH_ALL,
-                (false, true) if self.features.has_flush_by_asid() => FLUSH_ASID,
-                (false, true) => FLUSH_ALL,
-                (false, false) => 0,
-            };
+            self.vmcb.control.tlb_control =
+                self.features.tlb_control(take_outdated(), core::mem::take(&mut flush));
             self.set_alarm();
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
