@@ -94,14 +94,18 @@ KERNEL ?=
 INITRD ?=
 export KERNEL INITRD
 
-metal: setup-metal ## run Mayfly at EL2 of an arm64 machine that QEMU makes up, with a Linux VM of 4 vCPUs at a shell
-	@scripts/metal run
+# ARCH=x86_64 has the same under SVM (docs/x86.md), where KERNEL is a bzImage.
+ARCH ?= arm64
+export ARCH
+
+metal: setup-metal ## run Mayfly at EL2 of an arm64 machine that QEMU makes up, with a Linux VM of 4 vCPUs at a shell; ARCH=x86_64 on a PC
+	@scripts/metal$(if $(filter x86_64,$(ARCH)),-x86) run
 
 # QUICK=1 boots one VM; without it there are a dozen machines.
 QUICK ?=
 
 metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing was lost; QUICK=1 boots one
-	@scripts/metal $(if $(QUICK),quick,test)
+	@scripts/metal$(if $(filter x86_64,$(ARCH)),-x86,$(if $(QUICK), quick, test))
 
 # FUZZ_SECONDS=60 for less; SEED=... begins the random numbers where those of a run began.
 FUZZ_SECONDS ?= 600
