@@ -15,6 +15,7 @@ mod vcpu;
 use alloc::sync::Arc;
 
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::{Error, Vm, iobus};
 
 use super::boot::Boot;
@@ -82,11 +83,19 @@ pub(super) enum NotBegun {
     Bus(#[from] iobus::Error),
     #[error("there is no memory for its board")]
     Memory,
+    #[error("it needs {wanted} frames with its tables, and {free} are free")]
+    TooLittle { wanted: u64, free: u64 },
 }
 
 /// One life of the VM.
 fn live(boot: &Boot, host: &Host) -> Result<End, NotBegun> {
     let plan = &boot.plan;
+    // Each GiB has a table, each 2 MiB may have one, and there are those above.
+    let (pages, free) = (plan.memory / PAGE_SIZE, frames::free());
+    let wanted = pages + pages / 512 + 64;
+    if wanted > free {
+        return Err(NotBegun::TooLittle { wanted, free });
+    }
     let memory = GuestMemory::try_new(plan.memory).map_err(|_| NotBegun::Memory)?;
     let memory = Arc::new(memory);
     let entry = load::load(&memory, boot)?;

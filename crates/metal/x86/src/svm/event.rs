@@ -58,9 +58,9 @@ pub const fn again(under_way: u64) -> Option<u64> {
     }
 }
 
-/// Whether a word has the guest take a non-maskable interrupt.
-pub const fn is_nmi(word: u64) -> bool {
-    word & (VALID | KIND) == VALID | NMI
+/// Whether a word has the guest take an exception.
+pub const fn is_exception(word: u64) -> bool {
+    word & (VALID | KIND) == VALID | EXCEPTION
 }
 
 #[cfg(test)]
@@ -84,6 +84,7 @@ mod tests {
         {
             assert_eq!(again(word), Some(word));
         }
-        assert!(is_nmi(nmi()) && !is_nmi(interrupt(2)) && !is_nmi(0x202));
+        assert!(is_exception(exception(Exception::Debug)) && !is_exception(0x301));
+        assert!(!is_exception(nmi()) && !is_exception(interrupt(3)));
     }
 }

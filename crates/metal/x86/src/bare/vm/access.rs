@@ -13,7 +13,7 @@ use mayfly_x86::svm::exit::{NestedFault, Port};
 use mayfly_x86_decode::{Instruction, Operation, RAX, Undecoded, Width, decode};
 
 use super::counts::Reason;
-use super::vcpu::Processor;
+use super::vcpu::{Processor, SHUT_DOWN};
 
 /// The most bytes of an instruction.
 const LONGEST: usize = 15;
@@ -127,6 +127,8 @@ impl Processor {
             (true, _) => AccessKind::Walk,
             (_, true) => AccessKind::Fetch,
             _ if is_memory => AccessKind::Opaque,
+            // It was taking something, by a table or a stack that is no memory: no instruction has accessed that.
+            _ if self.inject.is_some() => return Some(Event::Custom(SHUT_DOWN)),
             _ => return self.device(fault.address, fault.write),
         };
         if is_memory {

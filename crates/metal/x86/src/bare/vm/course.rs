@@ -138,7 +138,9 @@ fn unbacked(access: Access, processor: &mut Processor, board: &Board) {
     match access.kind {
         // An instruction that is to be decoded first.
         AccessKind::Opaque => processor.told = processor.device(access.gpa.get(), access.write),
-        AccessKind::Data | AccessKind::Fetch | AccessKind::Walk => {
+        // Its tables are where no memory is, and so are its ways to any handler.
+        AccessKind::Walk => board.end(End::TripleFault(processor.identity.number)),
+        AccessKind::Data | AccessKind::Fetch => {
             board.counts.count(Reason::NoDevice);
             processor.raise(Exception::GeneralProtection);
         }

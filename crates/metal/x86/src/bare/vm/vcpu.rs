@@ -151,8 +151,12 @@ impl Processor {
         !waits || self.board.vapic.is_stale(self.apic.vcpu()) || self.due() <= now
     }
 
-    /// Has it take an exception in place of its instruction.
+    /// Has it take an exception in place of its instruction. If it was taking one, it shuts down: the handler of that one is
+    /// as much out of reach.
     pub(super) fn raise(&mut self, exception: event::Exception) {
+        if self.inject.is_some_and(event::is_exception) {
+            self.told = Some(Event::Custom(SHUT_DOWN));
+        }
         self.inject = Some(event::exception(exception));
     }
 
@@ -285,7 +289,7 @@ impl Processor {
 
 impl Guest<Npt> for Processor {
     fn enter(&mut self, translation: Translation<'_, Npt>, requests: &Requests) -> Event {
-        if let Some(event) = self.complete().or_else(|| self.told.take()) {
+        if let Some(event) = self.complete() {
             return event;
         }
         assert!(
@@ -302,10 +306,11 @@ impl Guest<Npt> for Processor {
             if requests.any() {
                 return Event::Request;
             }
-            if timer::ticks() >= self.slice_end {
+            // A guest that has turned its machine off executes nothing any more.
+            if timer::ticks() >= self.slice_end || self.board.ending().is_some() {
                 return Event::Custom(SLICE_OVER);
             }
-            if let Some(event) = self.prepare() {
+            if let Some(event) = self.told.take().or_else(|| self.prepare()) {
                 return event;
             }
             self.vmcb.control.tlb_control =

@@ -1,0 +1,269 @@
+//! What is tried, and what comes of it.
+
+use core::panic::PanicInfo;
+
+use x86_64::instructions::port::Port;
+
+use super::console::say;
+use super::tried::{Outcome, bare, prepare, with};
+
+const UNDEFINED: Outcome = Outcome::Raised(6);
+const PROTECTION: Outcome = Outcome::Raised(13);
+const IOAPIC: u64 = 0xfec0_0000;
+const APIC: u64 = 0xfee0_0000;
+const NOWHERE: u64 = 0xd000_0000;
+/// Ports of devices, which do more than say something.
+const POWER: core::ops::Range<u16> = 0x600..0x603;
+const UART: core::ops::Range<u16> = 0x3f8..0x400;
+
+const READ: &[u8] = &[0x8b, 0x02]; // mov eax, [rdx]
+const WRITE: &[u8] = &[0x89, 0x02]; // mov [rdx], eax
+const RDMSR: &[u8] = &[0x0f, 0x32];
+const WRMSR: &[u8] = &[0x0f, 0x30];
+
+/// From `start.S`, with the address of the command line.
+#[unsafe(no_mangle)]
+extern "C" fn probe(line: u64) -> ! {
+    prepare();
+    let line = arguments(line);
+    instructions();
+    registers();
+    addresses();
+    ports();
+    at_random(number(line, "seed=").unwrap_or(1), number(line, "rounds=").unwrap_or(1000));
+    say!("all was tried");
+    if line.contains("ends=triple") {
+        // A table of exceptions that has none, and one.
+        let empty = [0_u8; 10];
+        with(&[0x0f, 0x01, 0x1a, 0x0f, 0x0b], 0, 0, empty.as_ptr() as u64); // lidt [rdx]; ud2
+    } else if line.contains("ends=nowhere") {
+        with(&[0x0f, 0x22, 0xda], 0, 0, NOWHERE); // mov cr3, rdx
+    } else {
+        // SAFETY: the ACPI's sleep control register.
+        unsafe { Port::<u8>::new(POWER.start).write(0x34) }
+    }
+    say!("FAILED: it goes on");
+    stop()
+}
+
+fn stop() -> ! {
+    loop {
+        x86_64::instructions::hlt();
+    }
+}
+
+fn arguments(line: u64) -> &'static str {
+    // SAFETY: the boot protocol's, which ends with a zero.
+    let text =
+        unsafe { core::ffi::CStr::from_ptr(core::ptr::with_exposed_provenance(line as usize)) };
+    text.to_str().unwrap_or_default()
+}
+
+fn number(line: &str, name: &str) -> Option<u64> {
+    line.split(' ').find_map(|word| word.strip_prefix(name)?.parse().ok())
+}
+
+/// Says so if it is not as it is to be.
+fn expect(what: &str, is: Outcome, wanted: Outcome) {
+    if is != wanted {
+        say!("FAILED: {what}: {is:x?}, and not {wanted:x?}");
+    }
+}
+
+/// Instructions that guests do not have.
+fn instructions() {
+    for (name, code) in [
+        ("VMRUN", [0x0f, 0x01, 0xd8]),
+        ("VMLOAD", [0x0f, 0x01, 0xda]),
+        ("VMSAVE", [0x0f, 0x01, 0xdb]),
+        ("STGI", [0x0f, 0x01, 0xdc]),
+        ("CLGI", [0x0f, 0x01, 0xdd]),
+        ("SKINIT", [0x0f, 0x01, 0xde]),
+        ("INVLPGA", [0x0f, 0x01, 0xdf]),
+        ("MONITOR", [0x0f, 0x01, 0xc8]),
+        ("MWAIT", [0x0f, 0x01, 0xc9]),
+        ("XSETBV", [0x0f, 0x01, 0xd1]),
+        ("VMCALL of Intel's", [0x0f, 0x01, 0xc1]),
+    ] {
+        expect(name, bare(&code), UNDEFINED);
+    }
+    expect("INVD", bare(&[0x0f, 0x08]), Outcome::Done(0, 0));
+    expect("WBINVD", bare(&[0x0f, 0x09]), Outcome::Done(0, 0));
+    expect("a call", bare(&[0x0f, 0x01, 0xd9]), Outcome::Done((-1000_i64).cast_unsigned(), 0));
+    expect("INT3", bare(&[0xcc]), Outcome::Raised(3));
+    expect(
+        "a single step",
+        bare(&[0x9c, 0x80, 0x4c, 0x24, 0x01, 0x01, 0x9d, 0x90, 0x90]),
+        Outcome::Raised(1),
+    );
+    // CPUID with a prefix, and at the end of the longest instruction.
+    expect(
+        "a CPUID with prefixes",
+        with(&[0x66, 0x66, 0x2e, 0x0f, 0xa2, 0x31, 0xd2, 0x31, 0xc0], 0, 0, 0),
+        Outcome::Done(0, 0),
+    );
+    for leaf in (0..0x100).chain(0x4000_0000..0x4000_0100).chain(0x8000_0000..0x8000_0100) {
+        let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], leaf, 0, 0); // push rbx; cpuid; pop rbx
+    }
+    say!("instructions were tried");
+}
+
+/// MSRs that guests do not have, and values that those have not that they do.
+fn registers() {
+    let read = |msr: u64| with(RDMSR, 0, msr, 0);
+    let write = |msr: u64, value: u64| with(WRMSR, value & 0xffff_ffff, msr, value >> 32);
+    for msr in [
+        0x1a0,
+        0x1d9,
+        0x200,
+        0x400,
+        0xc001_0114,
+        0xc001_0117,
+        0xc001_1020,
+        0x1234_5678,
+        0xffff_ffff,
+    ] {
+        expect("to read an MSR that is not there", read(msr), PROTECTION);
+        expect("to write an MSR that is not there", write(msr, 0), PROTECTION);
+    }
+    let Outcome::Done(efer, _) = read(0xc000_0080) else { return say!("FAILED: there is no EFER") };
+    expect("EFER.SVME", write(0xc000_0080, efer | 1 << 12), PROTECTION);
+    expect("EFER.LME in long mode", write(0xc000_0080, efer & !(1 << 8)), PROTECTION);
+    expect("a type of memory that there is not", write(0x277, 2), PROTECTION);
+    expect(
+        "the clock where there is no memory",
+        write(0x4b56_4d01, NOWHERE | 1),
+        Outcome::Done(NOWHERE | 1, 0),
+    );
+    expect(
+        "the clock at the end of the address space",
+        write(0x4b56_4d01, u64::MAX),
+        Outcome::Done(0xffff_ffff, 0xffff_ffff),
+    );
+    expect("the clock, off", write(0x4b56_4d01, 0), Outcome::Done(0, 0));
+    say!("MSRs were tried");
+}
+
+/// Addresses where no memory is.
+fn addresses() {
+    expect("to read nothing", with(READ, 0, 0, NOWHERE), Outcome::Done(0xffff_ffff, NOWHERE));
+    expect("to write nothing", with(WRITE, 7, 0, NOWHERE), Outcome::Done(7, NOWHERE));
+    expect("to execute nothing", with(&[0xff, 0xe2], 0, 0, NOWHERE), PROTECTION); // jmp rdx
+    // The IOAPIC: its select register is what was written, in each of the ways that are carried out.
+    expect("to write the IOAPIC", with(WRITE, 1, 0, IOAPIC), Outcome::Done(1, IOAPIC));
+    expect("to read the IOAPIC", with(READ, 0, 0, IOAPIC), Outcome::Done(1, IOAPIC));
+    expect("a byte", with(&[0x0f, 0xb6, 0x02], 0, 0, IOAPIC), Outcome::Done(1, IOAPIC)); // movzx eax, byte [rdx]
+    expect("ADD to memory", with(&[0x83, 0x02, 0x02], 0, 0, IOAPIC), Outcome::Done(0, IOAPIC)); // add dword [rdx], 2
+    expect("OR from memory", with(&[0x0b, 0x02], 0x10, 0, IOAPIC), Outcome::Done(0x13, IOAPIC)); // or eax, [rdx]
+    expect("XCHG", with(&[0x87, 0x02], 1, 0, IOAPIC), Outcome::Done(3, IOAPIC)); // xchg [rdx], eax
+    expect("the version", with(READ, 0, 0, IOAPIC + 0x10), Outcome::Done(0x17_0020, IOAPIC + 0x10));
+    // What is not carried out is a fault.
+    expect("a vector", with(&[0x0f, 0x10, 0x02], 0, 0, IOAPIC), Outcome::Raised(6)); // movups, without CR4.OSFXSR
+    expect("x87", with(&[0xdd, 0x02], 0, 0, IOAPIC), PROTECTION); // fld qword [rdx]
+    // The local APIC's version, as a device, by bytes and beside its registers.
+    expect(
+        "the APIC's version",
+        with(READ, 0, 0, APIC + 0x30),
+        Outcome::Done(0x5_0014, APIC + 0x30),
+    );
+    for offset in (0..0x1000).step_by(4) {
+        let _ = with(READ, 0, 0, APIC + offset);
+        let _ = with(READ, 0, 0, IOAPIC + offset);
+    }
+    say!("addresses were tried");
+}
+
+/// All ports.
+fn ports() {
+    let is_device =
+        |port: u16| UART.contains(&port) || POWER.contains(&port) || port / 2 == 0x70 / 2;
+    for port in 0..=u16::MAX {
+        if !is_device(port) {
+            expect(
+                "a port where nothing is",
+                with(&[0xec], 0, 0, port.into()),
+                Outcome::Done(0xff, port.into()),
+            ); // in al, dx
+        }
+    }
+    expect("a string of ports", with(&[0x6e], 0, 0, 0x80), PROTECTION); // outsb
+    expect("four bytes", with(&[0xed], 0, 0, 0xcfc), Outcome::Done(0xffff_ffff, 0xcfc)); // in eax, dx
+    expect(
+        "two bytes",
+        with(&[0x66, 0xed], 0xaaaa_0000, 0, 0xcfc),
+        Outcome::Done(0xaaaa_ffff, 0xcfc),
+    ); // in ax, dx
+    say!("ports were tried");
+}
+
+/// Anything, of what does not end this program.
+fn at_random(seed: u64, rounds: u64) {
+    let mut state = seed.max(1);
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..rounds {
+        let (what, value, place) = (random() % 6, random(), random());
+        match what {
+            0 => _ = with(RDMSR, 0, place, 0),
+            // Not those of VMLOAD and VMSAVE, and not where the kernel's own registers are; nor APIC_BASE and EFER.
+            1 => {
+                let msr = [0x10, 0x277, 0x6e0, 0x4b56_4d00, 0xc000_0103, place & 0x3fff]
+                    [place as usize % 6];
+                if !matches!(msr, 0x1b | 0x174..=0x176 | 0x800..=0x8ff) {
+                    let _ = with(WRMSR, value & 0xffff_ffff, msr, value >> 32);
+                }
+            }
+            2 => {
+                let port = place as u16;
+                if !POWER.contains(&port)
+                    && !POWER.contains(&(port.wrapping_add(3)))
+                    && !UART.contains(&port)
+                {
+                    let code: &[u8] =
+                        [&[0xec][..], &[0xed], &[0x66, 0xed], &[0xee], &[0xef], &[0x66, 0xef]]
+                            [value as usize % 6];
+                    let _ = with(code, random(), 0, port.into());
+                }
+            }
+            3 | 4 => {
+                let base = [IOAPIC, APIC, NOWHERE, 0xff00_0000][place as usize % 4];
+                let code: &[u8] = [
+                    READ,
+                    WRITE,
+                    &[0x8a, 0x02],
+                    &[0x88, 0x02],
+                    &[0x48, 0x8b, 0x02],
+                    &[0x48, 0x89, 0x02],
+                    &[0x87, 0x02],
+                    &[0x21, 0x02],
+                    &[0x66, 0x89, 0x02],
+                ][value as usize % 9];
+                // The APIC is not told to begin anew, or to interrupt.
+                let offset = random() & 0xfff;
+                let is_left_alone = base == APIC && matches!(offset >> 4, 0x2f..=0x38);
+                if !is_left_alone {
+                    let _ = with(code, random() & 0xff, 0, base + offset);
+                }
+            }
+            _ => _ = with(&[0x53, 0x0f, 0xa2, 0x5b], place, value, 0),
+        }
+    }
+    say!("{rounds} rounds were tried at random");
+}
+
+/// From `start.S`: an exception that nobody has tried, of this number.
+#[unsafe(no_mangle)]
+extern "C" fn unexpected() -> ! {
+    say!("FAILED: an exception");
+    stop()
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    say!("FAILED: {info}");
+    stop()
+}

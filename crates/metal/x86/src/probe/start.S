@@ -1,0 +1,98 @@
+# A bzImage: two sectors that a boot loader reads, and the code, whose entry of 64 bits is at 0x200 in it (Linux,
+# Documentation/arch/x86/boot.rst).
+
+    .section .setup, "a"
+    .org 0x1f1
+    .byte 1                     # sectors behind the first
+    .word 0
+    .long paragraphs
+    .word 0, 0, 0
+    .word 0xaa55
+    .word 0x6aeb                # a jump over the header
+    .ascii "HdrS"
+    .word 0x20f                 # the protocol's version
+    .long 0
+    .word 0, 0
+    .byte 0, 1                  # loaded high
+    .org 0x22c
+    .long 0x7fffffff
+    .long 0x1000                # alignment
+    .byte 0, 0
+    .word 1                     # has an entry of 64 bits
+    .long 2047                  # bytes of a command line
+    .org 0x258
+    .quad 0x1000000             # where it goes
+    .long size
+    .org 0x400
+
+    .section .text.start, "ax"
+    .org 0x200
+    .global start
+start:
+    leaq stack_top(%rip), %rsp
+    xorl %ebp, %ebp
+    movl 0x228(%rsi), %edi      # the command line
+    call probe
+1:  hlt
+    jmp 1b
+
+# Each exception comes here with its number. What is tried names the place to go on at in R15; if it names none, the
+# exception is told, and all is over.
+    .balign 16
+    .global vectors
+vectors:
+    .set number, 0
+    .rept 32
+    .balign 16
+    pushq $number
+    jmp raised
+    .set number, number + 1
+    .endr
+raised:
+    popq %rax
+    testq %r15, %r15
+    jz unexpected
+    movq saved_stack(%rip), %rsp
+    jmp *%r15
+
+# try(code in RDI, its RAX in RSI, its RCX in RDX, its RDX in RCX, place for the RAX and RDX that it leaves in R8): calls the
+# code, which may end by RET. Returns the number of the exception, or -1.
+    .global try_code
+try_code:
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    pushq %r8
+    movq %rsp, saved_stack(%rip)
+    leaq 2f(%rip), %r15
+    movq %rdi, %r9
+    movq %rsi, %rax
+    movq %rcx, %r10
+    movq %rdx, %rcx
+    movq %r10, %rdx
+    call *%r9
+    popq %r8
+    movq %rax, (%r8)
+    movq %rdx, 8(%r8)
+    movq $-1, %rax
+    jmp 3f
+2:  popq %r8
+3:  popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    cld
+    ret
+
+    .section .bss
+    .balign 16
+saved_stack:
+    .quad 0
+    .balign 16
+    .skip 0x4000
+stack_top:
