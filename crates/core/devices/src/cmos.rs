@@ -189,7 +189,7 @@ mod tests {
                 let number = (value >> 4) * 10 + (value & 0xf);
                 match index {
                     0x0b => 4,
-                    4 => (number + 11) % 12 + 1 | if number >= 12 { 0x80 } else { 0 },
+                    4 => ((number + 11) % 12 + 1) | if number >= 12 { 0x80 } else { 0 },
                     _ => number,
                 }
             };

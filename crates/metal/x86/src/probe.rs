@@ -2,7 +2,7 @@
 //! addresses where nothing is, devices in ways in which they are not made to be used, and all of it at random. It is a
 //! bzImage, which the program boots in the place of Linux. Each line that it prints begins with "probe: ".
 //!
-//! Its command line: `seed=NUMBER rounds=NUMBER`, and `ends=off`, `ends=triple` or `ends=nowhere`, which is how it ends: it
+//! Its command line: `seed=NUMBER rounds=NUMBER`, `measures`, which has it say how long its exits take, and `ends=off`, `ends=triple` or `ends=nowhere`, which is how it ends: it
 //! turns itself off, makes a triple fault, or has its tables where there is no memory.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]

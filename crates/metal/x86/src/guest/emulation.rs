@@ -33,11 +33,10 @@ impl Registers {
     /// Writes so much of a register. 32 bits clear the upper half.
     pub fn set(&mut self, register: Register, width: Width, value: u64) {
         let place = &mut self.general[usize::from(register.number & 15)];
-        let value = value & width.mask();
-        *place = match width {
-            Width::Byte if register.second_byte => *place & !0xff00 | value << 8,
-            Width::Byte | Width::Word => *place & !width.mask() | value,
-            Width::Dword | Width::Qword => value,
+        *place = if register.second_byte {
+            *place & !0xff00 | (value & 0xff) << 8
+        } else {
+            merged(*place, width, value)
         };
     }
 
@@ -46,6 +45,15 @@ impl Registers {
             Source::Register(register) => self.get(register, width),
             Source::Immediate(value) => value & width.mask(),
         }
+    }
+}
+
+/// A register of which so much is written. 32 bits clear the upper half.
+pub const fn merged(register: u64, width: Width, value: u64) -> u64 {
+    let value = value & width.mask();
+    match width {
+        Width::Byte | Width::Word => register & !width.mask() | value,
+        Width::Dword | Width::Qword => value,
     }
 }
 

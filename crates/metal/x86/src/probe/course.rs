@@ -30,6 +30,9 @@ extern "C" fn probe(line: u64) -> ! {
     registers();
     addresses();
     ports();
+    if line.contains("measures") {
+        measures();
+    }
     at_random(number(line, "seed=").unwrap_or(1), number(line, "rounds=").unwrap_or(1000));
     say!("all was tried");
     if line.contains("ends=triple") {
@@ -171,6 +174,34 @@ fn addresses() {
         let _ = with(READ, 0, 0, IOAPIC + offset);
     }
     say!("addresses were tried");
+}
+
+/// How many ticks of the counter it takes, on average, to come out and go on. Under QEMU's `-icount shift=0` these are
+/// instructions, as the first line shows, which is of a known number of them.
+fn measures() {
+    const LOOP: &[u8] = &[0xff, 0xc9, 0x75, 0xfc]; // dec ecx; jnz
+    const TIMES: u64 = 1000;
+    let ticks = |code: &[u8], count: u64, rdx: u64| {
+        // SAFETY: every CPU of 64 bits has it.
+        let began = unsafe { core::arch::x86_64::_rdtsc() };
+        let _ = with(code, 1, count, rdx);
+        // SAFETY: as above.
+        unsafe { core::arch::x86_64::_rdtsc() - began }
+    };
+    say!("measured: 1000000 instructions {}", ticks(LOOP, 500_000, 0));
+    let empty = ticks(LOOP, TIMES, 0);
+    for (name, code, rdx) in [
+        // push rbx; push rcx; cpuid; pop rcx; pop rbx; dec ecx; jnz
+        ("CPUID", &[0x53, 0x51, 0x31, 0xc0, 0x0f, 0xa2, 0x59, 0x5b, 0xff, 0xc9, 0x75, 0xf4][..], 0),
+        // out dx, al; dec ecx; jnz, at the port that nothing has; and at the UART's scratch register
+        ("a port that is not there", &[0xee, 0xff, 0xc9, 0x75, 0xfb], 0x80),
+        ("a port of a device", &[0xee, 0xff, 0xc9, 0x75, 0xfb], 0x3ff),
+        // mov eax, [rdx]; dec ecx; jnz
+        ("a device in memory", &[0x8b, 0x02, 0xff, 0xc9, 0x75, 0xfa], IOAPIC),
+    ] {
+        let each = ticks(code, TIMES, rdx).saturating_sub(empty) / TIMES;
+        say!("measured: {name} {each}");
+    }
 }
 
 /// All ports.

@@ -1,7 +1,9 @@
 //! Accesses of a guest's to devices: by ports, and by instructions that are fetched through the guest's tables and decoded.
 //!
-//! The guest may have changed an instruction since its CPU has fetched it. What is decoded is carried out only if it accesses
-//! the address that the CPU has named, and in the way that it has; if not, the guest goes on and executes what is there now.
+//! The guest may have changed an instruction since its CPU has fetched it. What is decoded is carried out at the address that
+//! the CPU has named, and only if its own address has the same place in a page, and it reads or writes as the CPU has said; if
+//! not, the guest goes on and executes what is there now. So a guest that changes instructions while it executes them gets no
+//! access that it could not have made.
 
 use mayfly_vapic::PAGE_SIZE;
 use mayfly_vm::memslot::Gpa;
@@ -10,7 +12,7 @@ use mayfly_x86::guest::emulation::{self, Registers};
 use mayfly_x86::guest::{address, walk};
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::{NestedFault, Port};
-use mayfly_x86_decode::{Instruction, Operation, RAX, Undecoded, Width, decode};
+use mayfly_x86_decode::{Instruction, Operation, Undecoded, Width, decode};
 
 use super::counts::Reason;
 use super::vcpu::{Processor, SHUT_DOWN};
@@ -28,13 +30,12 @@ pub(super) struct Pending {
 
 enum What {
     Port(Port),
-    /// The instruction reads, or writes; what its registers are behind it, if it has read before; where it goes on.
+    /// The instruction reads, or writes; it goes on there.
     Memory {
         operation: Operation,
         width: Width,
         address: u64,
         write: bool,
-        registers: Registers,
         next: u64,
     },
 }
@@ -69,26 +70,28 @@ impl Processor {
                         2 => Width::Word,
                         _ => Width::Dword,
                     };
-                    let mut registers = self.all();
-                    registers.set(RAX, width, value);
-                    self.vmcb.save.rax = registers.general[0];
+                    self.vmcb.save.rax = emulation::merged(self.vmcb.save.rax, width, value);
                 }
                 self.go_on(port.next);
                 None
             }
-            What::Memory { registers, next, write: true, .. } => {
-                self.set_all(&registers);
+            What::Memory { next, write: true, .. } => {
+                if let Some(registers) = self.behind.take() {
+                    self.set_all(&registers);
+                }
                 self.go_on(next);
                 None
             }
-            What::Memory { operation, width, address, write: false, mut registers, next } => {
+            What::Memory { operation, width, address, write: false, next } => {
+                let mut registers = self.all();
                 let written = emulation::then(&operation, &mut registers, value & width.mask());
                 let Some(written) = written else {
                     self.set_all(&registers);
                     self.go_on(next);
                     return None;
                 };
-                let what = What::Memory { operation, width, address, write: true, registers, next };
+                self.behind = Some(registers);
+                let what = What::Memory { operation, width, address, write: true, next };
                 Some(self.come_out(what, address, width, Some(written)))
             }
         }
@@ -101,6 +104,7 @@ impl Processor {
         let mut pending = Pending { data, length, answered: false, what };
         if let Some(page) = self.apic.page().filter(|page| address & !(PAGE_SIZE - 1) == *page) {
             self.count(Reason::Apic);
+            self.settled = None;
             let (time, bytes) = (self.board.time(self.vmcb.control.tsc_offset), length as u64);
             let board = self.board.clone();
             let offset = address - page;
@@ -154,7 +158,7 @@ impl Processor {
         let save = &self.vmcb.save;
         let next = address::behind(save, instruction.length);
         let linear = address::operand(save, &first.memory, &registers.general, next);
-        let is_it = walk::translate(save, linear, &*self.board.memory) == Ok(address);
+        let is_it = linear % PAGE_SIZE == address % PAGE_SIZE;
         // One that reads and writes is said to write.
         if !is_it || first.written.is_some() && !write {
             return None;
@@ -164,9 +168,9 @@ impl Processor {
             width: first.width,
             address,
             write: first.written.is_some(),
-            registers,
             next,
         };
+        self.behind = None;
         Some(self.come_out(what, address, first.width, first.written))
     }
 

@@ -94,7 +94,7 @@ pub(super) fn run(seats: &mut Seats, board: &Board) -> End {
         last = number;
         seats.switch_to(number);
         let Seat { vcpu, processor } = &mut seats.seats[number];
-        processor.slice_end = now + slice;
+        (processor.slice_end, processor.settled) = (now + slice, None);
         let exit = vcpu.run(processor);
         answer(exit, processor, board, number as u32);
     }

@@ -14,6 +14,8 @@ impl Processor {
     /// Carries RDMSR or WRMSR out, or raises what it raises.
     pub(super) fn msr(&mut self, write: bool) {
         let number = self.registers.0[1] as u32;
+        // It may be one of its APIC, or its counter.
+        self.settled = None;
         let is_done = if write {
             let value = self.registers.0[2] << 32 | self.vmcb.save.rax & 0xffff_ffff;
             self.write_msr(number, value).is_some()

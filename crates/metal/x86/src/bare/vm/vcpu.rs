@@ -12,6 +12,7 @@ use mayfly_vm::platform::address::PAGE_SHIFT;
 use mayfly_vm::stage2::Npt;
 use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
+use mayfly_x86::guest::emulation;
 use mayfly_x86::machine::{cpuid, layout, msr};
 use mayfly_x86::svm::event;
 use mayfly_x86::svm::exit::Exit;
@@ -64,6 +65,8 @@ pub(super) struct Processor {
     pub(super) features: Features,
     /// What it has come out with, for a device.
     pub(super) pending: Option<Pending>,
+    /// What its registers are behind an instruction that has read from a device, and is to write there.
+    pub(super) behind: Option<emulation::Registers>,
     /// What it is to come out with next, before it goes in.
     pub(super) told: Option<Event>,
     /// What it is to take next.
@@ -72,6 +75,9 @@ pub(super) struct Processor {
     /// It is in the handler of a non-maskable interrupt.
     in_nmi: bool,
     pub(super) is_halted: bool,
+    /// Nothing waits for it until then, by the host's counter, unless its APIC has something new, and the alarm is set. Not
+    /// known when its turn begins.
+    pub(super) settled: Option<u64>,
     /// When its time slice is over, by the host's counter.
     pub(super) slice_end: u64,
     /// Where KVM's clock is told, once it is.
@@ -100,11 +106,13 @@ impl Processor {
             identity: cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic },
             features,
             pending: None,
+            behind: None,
             told: None,
             inject: None,
             nmi: false,
             in_nmi: false,
             is_halted: false,
+            settled: None,
             slice_end: 0,
             system_time: None,
         }
@@ -158,6 +166,15 @@ impl Processor {
             self.told = Some(Event::Custom(SHUT_DOWN));
         }
         self.inject = Some(event::exception(exception));
+    }
+
+    /// Whether it can go in as it is: nothing has come for it since it was last prepared.
+    fn is_settled(&self, now: u64) -> bool {
+        self.settled.is_some_and(|until| now < until)
+            && self.inject.is_none()
+            && self.told.is_none()
+            && !self.is_halted
+            && !self.board.vapic.is_stale(self.apic.vcpu())
     }
 
     /// Looks at its APIC, and has it take what it can take. What it comes out with, if it does not go in.
@@ -217,6 +234,8 @@ impl Processor {
             None => waiting,
         };
         self.set_window(window);
+        let is_quiet = window.is_none() && !self.nmi && !self.in_nmi;
+        self.settled = is_quiet.then(|| self.due());
         None
     }
 
@@ -260,7 +279,10 @@ impl Processor {
         control.event_injection = 0;
         self.inject = event::again(control.exit_interrupt_info);
         let cr8 = (control.virtual_interrupts & TASK_PRIORITY) as u8;
-        self.board.vapic.set_cr8(&mut self.apic, cr8);
+        if cr8 != self.apic.cr8() {
+            self.settled = None;
+            self.board.vapic.set_cr8(&mut self.apic, cr8);
+        }
     }
 
     /// Answers why it came out. What it comes out with for the core, if it does.
@@ -268,6 +290,7 @@ impl Processor {
         let exit = Exit::from(&self.vmcb.control);
         match exit {
             Exit::Interrupt => {
+                self.settled = None;
                 self.board.counts.count(Reason::Interrupt);
                 interrupts::look();
             }
@@ -292,6 +315,10 @@ impl Guest<Npt> for Processor {
         if let Some(event) = self.complete() {
             return event;
         }
+        // A guest that has turned its machine off, which it did by a device, executes nothing any more.
+        if self.board.ending().is_some() {
+            return Event::Custom(SLICE_OVER);
+        }
         assert!(
             translation.cpu() == 0 && translation.tlbs() == MACHINE,
             "a vCPU of another machine"
@@ -306,16 +333,18 @@ impl Guest<Npt> for Processor {
             if requests.any() {
                 return Event::Request;
             }
-            // A guest that has turned its machine off executes nothing any more.
-            if timer::ticks() >= self.slice_end || self.board.ending().is_some() {
+            let now = timer::ticks();
+            if now >= self.slice_end {
                 return Event::Custom(SLICE_OVER);
             }
-            if let Some(event) = self.told.take().or_else(|| self.prepare()) {
-                return event;
+            if !self.is_settled(now) {
+                if let Some(event) = self.told.take().or_else(|| self.prepare()) {
+                    return event;
+                }
+                self.set_alarm();
             }
             self.vmcb.control.tlb_control =
                 self.features.tlb_control(take_outdated(), core::mem::take(&mut flush));
-            self.set_alarm();
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
             unsafe { switch::enter(&mut self.vmcb, &mut self.registers) };
