@@ -64,8 +64,9 @@ pub(super) fn begin(told: u64) -> Result<Boot, Wrong> {
     let info = StartInfo::read(&memory::Loaded, told)?;
     let (line, archive) = (line(info.command_line)?, memory::module(info)?);
     let map = memory::map(info)?;
-    memory::prepare(info, &map)?;
+    let free = memory::prepare(info, &map)?;
     tables::prepare(&map);
+    memory::give_rest(&free);
     interrupts::prepare();
     timer::prepare()?;
     let hertz = timer::rate().hertz();

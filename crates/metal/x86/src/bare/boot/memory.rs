@@ -13,6 +13,8 @@ use crate::bare::world::{frames, heap};
 
 /// What `start.S` maps.
 const FIRST: u64 = 4 << 30;
+/// The same, in frames.
+const MAPPED: u64 = FIRST / room::FRAME;
 /// What a PC has for other things.
 const LOW: Range<u64> = 0..0x10_0000;
 /// Frames that a machine has at least: for the heap, and for some tables.
@@ -61,21 +63,29 @@ pub(super) fn module(info: StartInfo) -> Result<&'static [u8], Wrong> {
     Ok(unsafe { slice::from_raw_parts(start, (range.end - range.start) as usize) })
 }
 
-/// Gives what is free to whoever asks for frames, and some of it to the heap.
-pub(super) fn prepare(info: StartInfo, map: &[Region]) -> Result<(), Wrong> {
+/// Frames that are free.
+pub(super) struct Free(Vec<Range<u64>>);
+
+/// Gives what is free, as far as `start.S` has mapped it, to whoever asks for frames, and some of it to the heap.
+pub(super) fn prepare(info: StartInfo, map: &[Region]) -> Result<Free, Wrong> {
     let mut taken: Vec<_> = info.modules(&Loaded).collect::<Result<_, _>>()?;
     taken.extend([LOW, image()]);
-    // What is not mapped yet is left alone.
-    taken.push(FIRST..u64::MAX);
     let free = room::free(map, &taken);
-    let count = free.iter().map(|range| range.end - range.start).sum();
+    let below = |range: &Range<u64>| range.end.min(MAPPED).saturating_sub(range.start);
+    let count = free.iter().map(below).sum();
     if count < LEAST {
         return Err(Wrong::Memory(count));
     }
-    // SAFETY: the frames are memory, by what the loader says, and nothing has them.
-    unsafe { frames::give(free) };
+    // SAFETY: the frames are memory, by what the loader says, and nothing has them. Those below are mapped.
+    unsafe { frames::give(&free, MAPPED) };
     let piece = frames::take(HEAP_ORDER).ok_or(Wrong::Memory(count))?;
     // SAFETY: the frames were just taken, and are not given back.
     unsafe { heap::add(piece, 1 << HEAP_ORDER) };
-    Ok(())
+    Ok(Free(free))
+}
+
+/// Gives the rest, which the program's own tables have mapped.
+pub(super) fn give_rest(Free(free): &Free) {
+    // SAFETY: they are those of `prepare`; `tables::prepare` has mapped all memory.
+    unsafe { frames::give_rest(free, MAPPED) }
 }

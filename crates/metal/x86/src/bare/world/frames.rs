@@ -14,24 +14,25 @@ use crate::bare::processor::lock::SpinLock;
 
 static POOL: SpinLock<Option<FramePool<'static>>> = SpinLock::new(None);
 
-/// Has frames with these numbers be given out. What is known of each is kept in some of them. Once.
+/// Has frames with these numbers be given out, as far as they are `below` a number; the others when they [are mapped
+/// too](give_rest). What is known of each is kept in some of them. Once.
 ///
 /// # Safety
 ///
-/// They are memory that is mapped, and nothing has them.
+/// They are memory, and nothing has them. Those below are mapped.
 ///
 /// # Panics
 ///
 /// If no range has room for what is known of them.
-pub(crate) unsafe fn give(free: Vec<Range<u64>>) {
+pub(crate) unsafe fn give(free: &[Range<u64>], below: u64) {
     let mut place = 0;
     let mut spans = Vec::new();
-    for range in &free {
+    for range in free {
         spans.push(Span::new(range.clone(), place));
         place += range.end - range.start;
     }
     let books = (place * size_of::<FrameInfo>() as u64).div_ceil(PAGE_SIZE);
-    let has_room = |range: &&Range<u64>| range.end - range.start >= books;
+    let has_room = |range: &&Range<u64>| range.end.min(below).saturating_sub(range.start) >= books;
     let first = free.iter().find(has_room).expect("a range has room for the books").start;
     let start = with_exposed_provenance_mut::<FrameInfo>((first * PAGE_SIZE) as usize);
     // SAFETY: the frames are the caller's to give, and these are not given out. Each entry is written before the slice is
@@ -45,9 +46,22 @@ pub(crate) unsafe fn give(free: Vec<Range<u64>>) {
     let mut pool = FramePool::new(Spans::new(spans.leak()), infos);
     for range in free {
         let start = if range.start == first { range.start + books } else { range.start };
-        pool.add(start..range.end);
+        pool.add(start..range.end.min(below));
     }
     *POOL.lock() = Some(pool);
+}
+
+/// Has the others be given out.
+///
+/// # Safety
+///
+/// The frames and the number are those of [`give`], and all are mapped.
+pub(crate) unsafe fn give_rest(free: &[Range<u64>], below: u64) {
+    if let Some(pool) = POOL.lock().as_mut() {
+        for range in free {
+            pool.add(range.start.max(below)..range.end);
+        }
+    }
 }
 
 /// How many frames are free.
