@@ -3,54 +3,32 @@
 
 mod memory;
 mod tables;
+mod wrong;
 
 use alloc::vec::Vec;
 use core::str;
 
 use mayfly_x86::boot::archive;
-use mayfly_x86::boot::hvm::{self, Physical, StartInfo};
-use mayfly_x86::boot::plan::{self, Plan};
+use mayfly_x86::boot::hvm::{Physical, StartInfo};
+use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::svm::features::Features;
 
 use super::processor::console::say;
-use super::processor::svm::{self, Lacking};
-use super::processor::timer::{self, NoTimer};
-use super::processor::{interrupts, traps};
+use super::processor::{interrupts, svm, timer, traps};
 use super::world::{frames, heap};
+use wrong::{LINE, Wrong};
 
 core::arch::global_asm!(include_str!("boot/start.S"), options(att_syntax));
 
 /// Names of the kernel and of its ramdisk in the archive that the loader gives.
 const KERNEL: &str = "kernel";
 const RAMDISK: &str = "initrd";
-/// The most of a command line.
-const LINE: usize = 4096;
-
 /// What is to be run, on a machine that is ready for it.
 pub(super) struct Boot {
     pub(super) features: Features,
     pub(super) plan: Plan<'static>,
     pub(super) kernel: &'static [u8],
     pub(super) ramdisk: &'static [u8],
-}
-
-/// Why nothing can be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Wrong {
-    #[error(transparent)]
-    Lacking(#[from] Lacking),
-    #[error(transparent)]
-    Told(#[from] hvm::Wrong),
-    #[error(transparent)]
-    Plan(#[from] plan::Wrong<'static>),
-    #[error(transparent)]
-    Timer(#[from] NoTimer),
-    #[error("of the machine's memory, {0} frames are free: too few")]
-    Memory(u64),
-    #[error("the command line is no text of at most {LINE} bytes")]
-    Line,
-    #[error("there is no file \"{0}\" in what the loader gives (QEMU: -initrd, a cpio archive)")]
-    NoFile(&'static str),
 }
 
 /// Makes the machine ready.

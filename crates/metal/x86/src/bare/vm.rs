@@ -9,6 +9,7 @@ mod exits;
 mod host;
 mod load;
 mod msrs;
+mod pending;
 mod switch;
 mod vcpu;
 

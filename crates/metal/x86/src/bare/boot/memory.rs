@@ -8,7 +8,7 @@ use core::slice;
 use mayfly_x86::boot::hvm::{self, Physical, Region, StartInfo};
 use mayfly_x86::boot::room;
 
-use super::Wrong;
+use super::wrong::Wrong;
 use crate::bare::world::{frames, heap};
 
 /// What `start.S` maps.

@@ -11,50 +11,15 @@ use mayfly_vm::{Access, AccessKind, Event};
 use mayfly_x86::guest::emulation::{self, Registers};
 use mayfly_x86::guest::{address, walk};
 use mayfly_x86::svm::event::Exception;
-use mayfly_x86::svm::exit::{NestedFault, Port};
-use mayfly_x86_decode::{Instruction, Operation, Undecoded, Width, decode};
+use mayfly_x86::svm::exit::NestedFault;
+use mayfly_x86_decode::{Instruction, Undecoded, Width, decode};
 
 use super::counts::Reason;
+use super::pending::{Pending, What};
 use super::vcpu::{Processor, SHUT_DOWN};
 
 /// The most bytes of an instruction.
 const LONGEST: usize = 15;
-
-/// What a guest has come out with, for a device.
-pub(super) struct Pending {
-    data: [u8; 8],
-    length: usize,
-    pub(super) answered: bool,
-    what: What,
-}
-
-enum What {
-    Port(Port),
-    /// The instruction reads, or writes; it goes on there.
-    Memory {
-        operation: Operation,
-        width: Width,
-        address: u64,
-        write: bool,
-        next: u64,
-    },
-}
-
-impl Pending {
-    pub(super) fn port(port: Port, data: [u8; 8]) -> Self {
-        Self { data, length: port.bytes.into(), answered: false, what: What::Port(port) }
-    }
-
-    pub(super) fn data(&mut self) -> &mut [u8] {
-        &mut self.data[..self.length]
-    }
-
-    /// Answers it as what is not there does: it reads as all ones.
-    pub(super) fn answer_nothing(&mut self) {
-        self.data().fill(0xff);
-        self.answered = true;
-    }
-}
 
 impl Processor {
     /// Goes on behind a device access that was answered; what it comes out with next, if the instruction makes another.

@@ -10,11 +10,11 @@ use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::features::Features;
 
-use super::access::Pending;
 use super::board::{Board, End};
 use super::counts::Reason;
 use super::host::Kinds;
 use super::load::Entry;
+use super::pending::Pending;
 use super::vcpu::{CANNOT, Processor, SHUT_DOWN};
 use crate::bare::processor::console::{self, say};
 use crate::bare::processor::{interrupts, timer};

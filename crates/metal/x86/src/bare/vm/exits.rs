@@ -8,8 +8,8 @@ use mayfly_x86::machine::cpuid;
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::{Exit, Port};
 
-use super::access::Pending;
 use super::counts::Reason;
+use super::pending::Pending;
 use super::vcpu::Processor;
 
 /// What a hypercall that there is not returns (`KVM_ENOSYS`).

@@ -20,10 +20,10 @@ use mayfly_x86::svm::features::Features;
 use mayfly_x86::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
-use super::access::Pending;
 use super::board::Board;
 use super::counts::Reason;
 use super::load::{DESCRIPTORS_BYTES, Entry};
+use super::pending::Pending;
 use super::switch::{self, Registers, Resident};
 use crate::bare::processor::{interrupts, timer};
 use crate::bare::world::platform::{MACHINE, take_outdated};
