@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use mayfly_record::Sink;
-use mayfly_watch::{Sight, Watcher, csv, head_of_csv, openmetrics, text};
+use mayfly_watch::{Sight, Watcher, csv, head_of_csv, json, openmetrics, text};
 
 use crate::failure::Failure;
 use crate::output::Stream;
@@ -14,7 +14,7 @@ use crate::output::Stream;
 ///
 /// The command shows the VMs of any VMM. It shows those of other users only to root. It reads what the kernel reports; it
 /// stops no VM and changes nothing. BUSY is the share of looks that found a thread of a vCPU at work and not in a halt. On
-/// a terminal, the table stays in its place. ^C ends the command.
+/// a terminal, the table stays in its place. NAME is what the command line of the VMM calls the VM, or else the program. ^C ends the command.
 #[derive(Args)]
 #[expect(clippy::doc_markdown, reason = "this is the help, which is no Markdown")]
 #[command(after_help = EXAMPLES)]
@@ -35,13 +35,17 @@ pub(crate) struct Watch {
     #[arg(long)]
     csv: bool,
 
+    /// Print a JSON object in a line after each interval
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
     /// Write metrics to FILE in the OpenMetrics text format, for the textfile collector of a node exporter. The file is
     /// replaced as a whole after each interval; - is standard output
     #[arg(long, value_name = "FILE")]
     openmetrics: Option<PathBuf>,
 
     /// Print no table
-    #[arg(long, short, conflicts_with = "csv", requires = "openmetrics")]
+    #[arg(long, short, conflicts_with_all = ["csv", "json"], requires = "openmetrics")]
     quiet: bool,
 }
 
@@ -50,6 +54,7 @@ Examples:
   mayfly watch
   mayfly watch --count 1 --interval 5s
   mayfly watch --csv --interval 10s > vms.csv
+  mayfly watch --json | jq -c '.vms[] | select(.waits != [])'
   mayfly watch --quiet --count 1 \\
     --openmetrics /var/lib/prometheus/node-exporter/mayfly-vms.prom
 
@@ -97,36 +102,40 @@ fn is_there(pid: Option<i32>) -> Result<(), Failure> {
 }
 
 /// How it is shown.
-struct Shown {
-    csv: bool,
-    /// On a terminal a table takes the place of the one before.
-    is_terminal: bool,
-    /// Tables, or lines below their head, that were shown.
-    count: u64,
+enum Shown {
+    /// Tables; on a terminal, one in the place of the other.
+    Tables { are_first: bool, is_terminal: bool },
+    /// Lines for programs, and what stands above the first.
+    Lines { head: String, form: fn(&Sight) -> String },
 }
 
 impl Shown {
     fn new(options: &Watch) -> Self {
-        let is_terminal = console::Term::stdout().is_term() && !options.csv;
-        Self { csv: options.csv, is_terminal, count: 0 }
+        let is_terminal = || console::Term::stdout().is_term();
+        match options {
+            Watch { csv: true, .. } => Self::Lines { head: head_of_csv(), form: csv },
+            Watch { json: true, .. } => Self::Lines { head: String::new(), form: json },
+            _ => Self::Tables { are_first: true, is_terminal: is_terminal() },
+        }
     }
 
     /// Says whether anybody reads it.
     fn show(&mut self, sight: &Sight) -> Result<bool, Failure> {
-        let is_first = self.count == 0;
-        self.count += 1;
-        if self.csv {
-            let head = if is_first { head_of_csv() } else { String::new() };
-            return Stream::Out.goes_on(&(head + &csv(sight)));
+        match self {
+            Self::Lines { head, form } => {
+                Stream::Out.goes_on(&(std::mem::take(head) + &form(sight)))
+            }
+            Self::Tables { are_first, is_terminal } => {
+                let table = text(sight, Stream::Out.width());
+                if *is_terminal {
+                    // A terminal that is gone is seen when it is written to.
+                    let _ = console::Term::stdout().clear_screen();
+                    return Stream::Out.goes_on(&table);
+                }
+                let gap = if std::mem::take(are_first) { "" } else { "\n" };
+                Stream::Out.goes_on(&format!("{gap}{table}"))
+            }
         }
-        let table = text(sight, Stream::Out.width());
-        if self.is_terminal {
-            // A terminal that is gone is seen when it is written to.
-            let _ = console::Term::stdout().clear_screen();
-            return Stream::Out.goes_on(&table);
-        }
-        let gap = if is_first { "" } else { "\n" };
-        Stream::Out.goes_on(&format!("{gap}{table}"))
     }
 }
 

@@ -27,6 +27,16 @@ fn where_there_is_no_vm_it_says_so_as_often_as_it_was_asked() {
     let (lines, _, code) = ran(watch(&["--count", "2", "--csv"]));
     assert!(lines.starts_with("time,seconds,pid,vm,program,") && code == Some(0), "{lines}");
     assert_eq!(lines.lines().count(), 1);
+    let (lines, _, code) = ran(watch(&["--count", "2", "--json"]));
+    let objects: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((objects.len(), code), (2, Some(0)), "{lines}");
+    for object in &objects {
+        assert_eq!(
+            (&object["schema"], &object["vms"]),
+            (&"mayfly.watch/1".into(), &serde_json::json!([]))
+        );
+    }
     let (metrics, _, code) = ran(watch(&["--count", "1", "--quiet", "--openmetrics", "-"]));
     assert!(metrics.contains("\nmayfly_watch_vms 0\n") && code == Some(0), "{metrics}");
     assert!(metrics.ends_with("\n# EOF\n"));
@@ -34,14 +44,14 @@ fn where_there_is_no_vm_it_says_so_as_often_as_it_was_asked() {
 
 #[test]
 fn it_ends_when_nobody_reads_it_any_more() {
-    for options in [&[][..], &["--csv"]] {
+    for options in [&[][..], &["--json"], &["--csv"]] {
         let mut child = watch(options).stdout(Stdio::piped()).spawn().unwrap();
         let mut reader = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert!(!line.is_empty());
         drop(reader);
-        if options.is_empty() {
+        if options != ["--csv"] {
             assert!(child.wait().unwrap().success());
         } else {
             // With no VM there is no line more, and so nobody who could be gone.
@@ -75,6 +85,8 @@ fn what_it_is_told_wrong_is_one_line() {
         (&["--openmetrics", "-"], 2, "requires --quiet"),
         (&["--quiet"], 2, "--openmetrics"),
         (&["--csv", "--quiet", "--openmetrics", "x"], 2, "cannot be used"),
+        (&["--json", "--quiet", "--openmetrics", "x"], 2, "cannot be used"),
+        (&["--json", "--csv"], 2, "cannot be used"),
         (&["--quiet", "--openmetrics", "/nonexistent/x"], 1, "/nonexistent"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));

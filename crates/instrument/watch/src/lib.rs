@@ -11,6 +11,7 @@ mod debugfs;
 mod kernelfs;
 mod look;
 mod missing;
+mod named;
 mod numbers;
 mod output;
 mod process;
@@ -22,6 +23,6 @@ mod tracepoints;
 mod vms;
 
 pub use look::Watcher;
-pub use output::{csv, head_of_csv, openmetrics, text};
+pub use output::{csv, head_of_csv, json, openmetrics, text};
 pub use process::{Open, Process};
 pub use row::{Exits, Row, Sight, State, Wait};

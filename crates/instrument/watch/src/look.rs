@@ -119,6 +119,7 @@ impl Watcher {
                 pid: holder.pid,
                 vm: *vm,
                 program: holder.program.clone(),
+                name: holder.name.clone(),
                 vcpus: numbers.vcpus,
                 state: seen.state(),
                 busy,

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 
-use crate::vms::find;
+use crate::vms::{find, program};
 
 /// A process, looked at once. Each part may be hidden from this user, and the process may end meanwhile.
 #[derive(Debug)]
@@ -32,10 +33,9 @@ pub struct Open {
 impl Process {
     /// Looks at a process.
     pub fn look(pid: i32) -> Self {
-        let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         Self {
             pid,
-            program: program.trim_end().replace(char::is_control, "?"),
+            program: program(Path::new(&format!("/proc/{pid}"))),
             mappings: mappings(pid),
             open: open(pid),
         }

@@ -29,6 +29,8 @@ pub struct Row {
     pub vm: i32,
     /// What the kernel calls the process.
     pub program: String,
+    /// What the process's command line calls the VM; none where it says nothing.
+    pub name: Option<String>,
     /// How many vCPUs it has; none where that cannot be told.
     pub vcpus: Option<usize>,
     /// What it does.

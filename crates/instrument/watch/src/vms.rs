@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use crate::named::{name, shown};
 use crate::sys::is_same_file;
 
 /// A VM, by process and descriptor.
@@ -15,6 +16,8 @@ pub(crate) struct Holder {
     pub(crate) pid: i32,
     /// What the kernel calls it.
     pub(crate) program: String,
+    /// What its command line calls its VM.
+    pub(crate) name: Option<String>,
     /// Descriptors of VMs.
     pub(crate) vms: Vec<i32>,
     /// The numbers of the vCPUs that it has open, of whichever VM.
@@ -76,11 +79,15 @@ fn holder(process: &Path, pid: i32) -> Option<Holder> {
     holder.vms.sort_unstable();
     holder.statistics.sort_unstable();
     if !holder.vms.is_empty() {
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-        // A process may call itself what it likes, and terminals obey control characters.
-        holder.program = name.trim_end().replace(char::is_control, "?");
+        holder.program = program(process);
+        holder.name = name(process);
     }
     Some(holder)
+}
+
+/// What the kernel calls the process in this directory of `/proc`. It may call itself what it likes.
+pub(crate) fn program(process: &Path) -> String {
+    shown(fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end())
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ const BEFORE: [&str; 10] = [
     "source",
     "exits",
 ];
-const AFTER: [&str; 5] = ["other", "wait", "wait_looks", "looks", "wait_at_least_seconds"];
+const AFTER: [&str; 6] = ["other", "wait", "wait_looks", "looks", "wait_at_least_seconds", "name"];
 
 /// The names of the columns. Exits are those of the interval, in all and by reason; what is not known is empty.
 pub fn head_of_csv() -> String {
@@ -54,6 +54,7 @@ pub fn csv(sight: &Sight) -> String {
             or_empty(wait.map(|wait| wait.looks.to_string())),
             sight.looks.to_string(),
             or_empty(wait.map(|wait| format!("{:.6}", wait.at_least.as_secs_f64()))),
+            or_empty(row.name.clone()),
         ];
         before.into_iter().chain(by_reason).chain(after).collect::<Vec<_>>()
     }))
@@ -84,6 +85,7 @@ mod tests {
             pid: 7,
             vm: 12,
             program: "a,\"b\"\nc".to_owned(),
+            name: Some("d,e".to_owned()),
             vcpus: None,
             state: State::Idle,
             busy: Some(0),
@@ -94,7 +96,7 @@ mod tests {
             missing: None,
         };
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1500);
-        let rows = vec![row.clone(), Row { recent: None, ..row }];
+        let rows = vec![row.clone(), Row { recent: None, name: None, ..row }];
         let took = Duration::from_secs(1);
         let sight = Sight { at, took, looks: 5, rows, missing: vec![] };
         let text = head_of_csv() + &csv(&sight);
@@ -106,6 +108,7 @@ mod tests {
             records[record].get(head.iter().position(|name| name == column).unwrap()).unwrap()
         };
         assert_eq!((of(0, "program"), of(0, "time"), of(0, "vcpus")), ("a,\"b\"\nc", "1.500", ""));
+        assert_eq!((of(0, "name"), of(1, "name")), ("d,e", ""));
         assert_eq!((of(0, "exits"), of(0, "io"), of(0, "other")), ("9", "4", "5"));
         assert_eq!((of(1, "exits"), of(1, "io"), of(0, "halt")), ("", "", ""));
     }

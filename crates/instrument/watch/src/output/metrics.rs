@@ -49,7 +49,8 @@ pub fn openmetrics(sight: &Sight) -> String {
 fn of(row: &Row, more: Option<(&str, &str)>, value: impl Display) -> Sample {
     let (pid, vm) = (row.pid.to_string(), row.vm.to_string());
     let all = [("pid", pid.as_str()), ("vm", &vm), ("program", &row.program)];
-    Sample::of(&all.into_iter().chain(more).collect::<Vec<_>>(), value)
+    let name = row.name.as_deref().map(|name| ("name", name));
+    Sample::of(&all.into_iter().chain(name).chain(more).collect::<Vec<_>>(), value)
 }
 
 #[cfg(test)]
@@ -69,6 +70,7 @@ mod tests {
             pid: 7,
             vm: 12,
             program: "a\"b\\c".to_owned(),
+            name: Some("web\\\"1".to_owned()),
             vcpus: Some(2),
             state: State::Idle,
             busy: Some(25),
@@ -83,8 +85,15 @@ mod tests {
             }],
             missing: None,
         };
-        let none =
-            Row { vm: 13, vcpus: None, busy: None, exits: None, waits: vec![], ..row.clone() };
+        let none = Row {
+            vm: 13,
+            name: None,
+            vcpus: None,
+            busy: None,
+            exits: None,
+            waits: vec![],
+            ..row.clone()
+        };
         let (at, took) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
         let text =
             openmetrics(&Sight { at, took, looks: 5, rows: vec![row, none], missing: vec![] });
