@@ -12,7 +12,7 @@ use mayfly_report::{Threshold, ThresholdError};
 use crate::built::host;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
-use crate::vmm::vmm;
+use crate::vmm::{Asked, vmm};
 
 /// Say what this host makes a VM wait for, and what to do about it
 ///
@@ -24,7 +24,7 @@ use crate::vmm::vmm;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {
     /// Write the findings and the measurements to FILE as JSON. With - or /dev/stdout, they go to standard output, and the
-    /// text to standard error
+    /// text to standard error. With --pid, what is said of the process
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -42,7 +42,7 @@ pub(crate) struct Doctor {
     /// Say what KVM's calls take for the running process PID, by the mappings, VMs and vCPUs that it has, and examine nothing
     /// else. The process is not stopped
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..),
-        conflicts_with_all = ["json", "openmetrics", "fail_if", "quiet"])]
+        conflicts_with_all = ["openmetrics", "fail_if"])]
     pid: Option<i32>,
 
     /// With --pid, take the times from FILE, which `mayfly laws --json` has written, and measure nothing. Without this option,
@@ -64,6 +64,7 @@ Examples:
   mayfly doctor
   mayfly doctor --fail-if 'waits > 0'
   mayfly doctor --pid 4242 --laws laws.json
+  mayfly doctor --pid 4242 --laws laws.json --quiet --json - | jq .calls
   mayfly doctor --quiet --json - | jq '.findings[].code'
   mayfly doctor --quiet \\
     --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
@@ -77,12 +78,13 @@ Exit codes:
 
 /// Examines this host, tells of it, and holds it against bounds.
 pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
-    if let Some(pid) = options.pid {
-        return vmm(pid, options.laws.as_deref(), options.full);
-    }
     // Before anything else is opened: the number of a stream is then that of a stream.
     let open = |path: &Option<PathBuf>| path.as_deref().map(Sink::open).transpose();
     let json = open(&options.json).map_err(Failure::runtime)?;
+    if let Some(pid) = options.pid {
+        let (laws, json) = (options.laws.as_deref(), json.as_ref());
+        return vmm(&Asked { pid, laws, full: options.full, quiet: options.quiet, json });
+    }
     let metrics = open(&options.openmetrics).map_err(Failure::runtime)?;
     let to_stdout = |sink: &Option<Sink>| sink.as_ref().is_some_and(Sink::is_stdout);
     if to_stdout(&json) && to_stdout(&metrics) {

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use mayfly_kvm::Kvm;
 use mayfly_lab::Bar;
-use mayfly_laws::{Document, KvmKernel, Options, Vmm};
+use mayfly_laws::{Answer, Document, KvmKernel, Options, Vmm};
 use mayfly_record::units::{grouped, things};
+use mayfly_record::{Host, Sink};
 use mayfly_watch::{Open, Process};
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::kept;
@@ -20,10 +22,21 @@ use crate::trace::is_there;
 /// Samples of each point, where laws are measured for one process: a user waits for them.
 const ROUNDS: u32 = 7;
 
+/// What is asked of a process.
+pub(crate) struct Asked<'a> {
+    pub(crate) pid: i32,
+    /// A file of laws. Without one, they are measured.
+    pub(crate) laws: Option<&'a Path>,
+    pub(crate) full: bool,
+    pub(crate) quiet: bool,
+    pub(crate) json: Option<&'a Sink>,
+}
+
 /// Tells of a process. Its laws are those of a file, or measured now.
-pub(crate) fn vmm(pid: i32, laws: Option<&Path>, full: bool) -> Result<(), Failure> {
+pub(crate) fn vmm(asked: &Asked<'_>) -> Result<(), Failure> {
+    let pid = asked.pid;
     // What is wrong with a file is said first: it has nothing to do with the process.
-    let laws = match laws {
+    let laws = match asked.laws {
         Some(path) => Some((path, kept::laws(path)?)),
         None => None,
     };
@@ -34,14 +47,80 @@ pub(crate) fn vmm(pid: i32, laws: Option<&Path>, full: bool) -> Result<(), Failu
         return Err(Failure::nothing_ran(unread.join("; ")));
     }
     let vmm = has(&process);
-    let width = Stream::Out.width();
-    Stream::Out.write(&filled(&about(&process, &unread), width))?;
+    let stream = if asked.json.is_some_and(Sink::is_stdout) { Stream::Err } else { Stream::Out };
+    let width = stream.width();
+    let say = |text: &str| if asked.quiet { Ok(()) } else { stream.write(text) };
+    say(&filled(&about(&process, &unread), width))?;
     let (whence, document) = match laws {
         Some((path, document)) => (of_file(path, &document), document),
         None => ("The times below are of VMs made here just now.".to_owned(), measure(&vmm)?),
     };
-    let told = vmm.told(&document, width, full);
-    Stream::Out.write(&format!("{}\n{told}", filled(&whence, width)))
+    let json = document_of(&process, &unread, &vmm, asked.laws, &document);
+    let kept = asked.json.map_or(Ok(()), |sink| sink.write(&json));
+    let told = vmm.told(&document, width, asked.full);
+    say(&format!("{}\n{told}", filled(&whence, width)))?;
+    kept.map_err(Failure::runtime)
+}
+
+/// The same for programs.
+fn document_of(
+    process: &Process,
+    unread: &[String],
+    vmm: &Vmm,
+    laws: Option<&Path>,
+    document: &Document,
+) -> String {
+    let open = process.open.as_ref().ok();
+    let said = Said {
+        schema: "mayfly.doctor-pid/1",
+        host: &document.host,
+        process: Has {
+            pid: process.pid,
+            program: &process.program,
+            mappings: vmm.mappings,
+            vms: vmm.vms,
+            vcpus: vmm.vcpus,
+            eventfds: open.map(|open| open.eventfds),
+        },
+        unread,
+        laws: laws.map(|path| path.to_string_lossy().into_owned()),
+        of_other_host: document.host.differences(&crate::built::host()),
+        calls: vmm.answers(document),
+    };
+    let mut text = serde_json::to_string_pretty(&said).expect("what is said has a JSON form");
+    text.push('\n');
+    text
+}
+
+/// What other programs read. What is not known has no member.
+#[derive(Serialize)]
+struct Said<'a> {
+    schema: &'static str,
+    /// Of the laws.
+    host: &'a Host,
+    process: Has<'a>,
+    /// What of the process could not be read, and why.
+    unread: &'a [String],
+    /// The file that the laws are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    laws: Option<String>,
+    /// In what the host of the laws differs from this one.
+    of_other_host: Vec<String>,
+    calls: Vec<Answer>,
+}
+
+#[derive(Serialize)]
+struct Has<'a> {
+    pid: i32,
+    program: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mappings: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vcpus: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eventfds: Option<u64>,
 }
 
 /// What laws are asked of.

@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 #[path = "common/records.rs"]
 mod common;
 
-use common::{failure, scratch, success, text};
+use common::{failure, mayfly, scratch, success, text};
 
 /// A program that waits for its input, and is ended with the test.
 struct Sleeper(Child);
@@ -105,6 +105,33 @@ fn a_process_is_told_by_its_mappings_and_never_beyond_what_was_measured() {
 }
 
 #[test]
+fn programs_read_what_is_said_of_a_process_as_json() {
+    let sleeper = Sleeper::new();
+    let pid = sleeper.pid();
+    let file = laws("doctor-pid-json", 30_000);
+    let file = file.to_str().unwrap();
+    let output = mayfly(&["doctor", "--pid", &pid, "--laws", file, "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // The text is the same, on the other stream.
+    assert!(text(&output.stderr).starts_with(&format!("Process {pid} (cat) has ")));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], "mayfly.doctor-pid/1");
+    let process = &json["process"];
+    let count = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count() as u64;
+    let has = (&process["program"], &process["mappings"], &process["vms"], &process["eventfds"]);
+    assert_eq!(has, (&"cat".into(), &count.into(), &0.into(), &0.into()));
+    assert_eq!((&json["laws"], &json["host"]["kernel"]), (&file.into(), &"0.0.0".into()));
+    assert!(json["of_other_host"][0].as_str().unwrap().starts_with("kernel: "), "{json}");
+    let call = serde_json::json!({
+        "call": "create-vm", "dimension": "mappings", "n": count, "verdict": "grows",
+        "at_ns": 100_000 + count * 1_000_000, "few": 1, "few_ns": 1_100_000,
+    });
+    assert_eq!(json["calls"], serde_json::json!([call]));
+    let quiet = mayfly(&["doctor", "--pid", &pid, "--laws", file, "--json", "-", "--quiet"]);
+    assert_eq!((text(&quiet.stderr), quiet.stdout == output.stdout), ("", true));
+}
+
+#[test]
 fn a_process_that_is_not_there_or_has_ended_is_said_in_a_line() {
     let file = laws("doctor-pid-ended", 100);
     let file = file.to_str().unwrap();
@@ -165,7 +192,7 @@ fn a_file_without_laws_and_options_of_the_other_examination_are_refused() {
         &["doctor", "--laws", "laws.json"][..],
         &["doctor", "--pid", "0"],
         &["doctor", "--pid", "-1"],
-        &["doctor", "--pid", &pid, "--json", "-"],
+        &["doctor", "--pid", &pid, "--openmetrics", "-"],
         &["doctor", "--pid", &pid, "--fail-if", "waits > 0"],
         &["doctor", "--pid", &pid, "--laws", "/nonexistent/laws.json"],
     ] {

@@ -1,7 +1,7 @@
 //! An examination as JSON.
 
 use mayfly_kvm::Verdict;
-use mayfly_record::{Host, ResultRow};
+use mayfly_record::{Conditions, Host, ResultRow};
 use serde::{Deserialize, Serialize};
 
 use crate::examination::Examination;
@@ -21,6 +21,12 @@ pub struct Document {
     pub tick_ns: u64,
     /// How long the examination took, in nanoseconds.
     pub took_ns: u64,
+    /// How the host was meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+    /// Whether others took so much of the processors' time that times are longer for it.
+    #[serde(default)]
+    pub loaded: bool,
     /// What it comes to, the most important first.
     pub findings: Vec<Finding>,
     /// What is said of each pair of calls.
@@ -72,6 +78,8 @@ impl Document {
             host: seen.host.clone(),
             tick_ns: mayfly_record::nanoseconds(tick),
             took_ns: mayfly_record::nanoseconds(seen.took),
+            conditions: seen.conditions.clone(),
+            loaded: seen.load().is_some(),
             findings: seen.findings(),
             pairs: seen.pairs.iter().map(said).collect(),
             results: seen.record().results,

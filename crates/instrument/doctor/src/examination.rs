@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mayfly_kvm::{Pair, Verdict};
-use mayfly_record::{Host, ResultRow};
+use mayfly_record::{Conditions, Host, ResultRow};
 
 /// What was measured on a host.
 #[derive(Clone, Debug)]
@@ -16,7 +16,12 @@ pub struct Examination {
     pub rows: Vec<ResultRow>,
     /// How long it took.
     pub took: Duration,
+    /// How the host was meanwhile, where that is known.
+    pub conditions: Option<Conditions>,
 }
+
+/// A share of the processors' time: if others took more, times are longer than on a quiet host.
+const LOADED: f64 = 0.2;
 
 /// The length of a tick; where the host does not tell, the longest that is usual.
 pub(crate) fn tick_of(host: &Host) -> Duration {
@@ -50,6 +55,14 @@ impl Examination {
         let tick = self.tick();
         let is_one = |pair: &&Pair| pair.error.is_none() && pair.verdict(tick) == Verdict::Unknown;
         self.pairs.iter().filter(is_one).count()
+    }
+
+    /// What share of the processors' time other programs took, and other VMs beside this host: where one of them is so large
+    /// that it shows in the times.
+    pub fn load(&self) -> Option<[f64; 2]> {
+        let Conditions { others, stolen, .. } = self.conditions.as_ref()?;
+        let shares = [others, stolen].map(|share| share.unwrap_or(0.0));
+        shares.iter().any(|share| *share >= LOADED).then_some(shares)
     }
 
     /// Whether anything could be measured.

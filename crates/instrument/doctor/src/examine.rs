@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mayfly_kvm::Kvm;
-use mayfly_record::Host;
+use mayfly_record::{Begun, Host};
 
 use crate::examination::{Examination, tick_of};
 use crate::probe::{self, Probe};
@@ -24,9 +24,10 @@ pub fn examine(kvm: Kvm, host: Host) -> Examination {
 /// Goes through `probes` on a thread of its own, and waits for it as long as `longest`. What has not come back by then, or
 /// has failed inside, is a row that says so.
 pub fn examine_with(probes: Vec<Probe>, host: Host, longest: Duration) -> Examination {
-    let begun = Instant::now();
+    let (begun, conditions) = (Instant::now(), Begun::now());
     let names: Vec<&'static str> = probes.iter().map(|probe| probe.name).collect();
-    let mut found = Examination { host, pairs: Vec::new(), rows: Vec::new(), took: longest };
+    let (pairs, rows) = (Vec::new(), Vec::new());
+    let mut found = Examination { host, pairs, rows, took: longest, conditions: None };
     let (tell, told) = channel();
     // A part of the time is left for what is under way when no more is begun.
     let until = begun + longest.mul_f64(0.8);
@@ -56,6 +57,6 @@ pub fn examine_with(probes: Vec<Probe>, host: Host, longest: Duration) -> Examin
         };
         found.rows.push(row(name).skipped(missing));
     }
-    found.took = begun.elapsed();
+    (found.took, found.conditions) = (begun.elapsed(), Some(conditions.until_now()));
     found
 }

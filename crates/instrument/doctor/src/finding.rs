@@ -58,6 +58,26 @@ pub struct Finding {
     /// What that gains, as it was measured here. Absent where measuring it would change the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain: Option<String>,
+    /// The same in numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gains: Vec<Gain>,
     /// How long the wait is, in nanoseconds.
     pub wait_ns: u64,
+}
+
+/// How long something takes as it is, and with the remedy: medians of VMs that were made here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gain {
+    /// What takes so long. These names stay, too.
+    pub of: String,
+    /// As it is, in nanoseconds.
+    pub before_ns: u64,
+    /// With the remedy, in nanoseconds.
+    pub after_ns: u64,
+}
+
+impl Gain {
+    pub(crate) fn of(of: &str, [before_ns, after_ns]: [u64; 2]) -> Self {
+        Self { of: of.to_owned(), before_ns, after_ns }
+    }
 }

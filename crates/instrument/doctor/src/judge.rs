@@ -6,7 +6,7 @@ use mayfly_kvm::{Call, Irqchip};
 use mayfly_record::{ResultRow, units};
 
 use crate::examination::Examination;
-use crate::finding::{Code, Finding};
+use crate::finding::{Code, Finding, Gain};
 
 /// How many times as long it has to take for small pages to be worth a word.
 const WORTH: u64 = 2;
@@ -81,24 +81,32 @@ fn grace_period(seen: &Examination) -> Option<Finding> {
             None => format!("make the calls of {call} before those of {after}, or two ticks or more after them."),
         },
         gain: start_gain(seen, "full"),
+        gains: start_gains(seen, "full"),
         wait_ns: wait,
     })
 }
 
-/// How long a start takes with devices first, and as the builder does it, and what the end has to do with it.
-fn start_gain(seen: &Examination, irqchip: &str) -> Option<String> {
+/// How long a start takes with devices first, and as the builder does it; and with its end, which has to do with it.
+fn start_gains(seen: &Examination, irqchip: &str) -> Vec<Gain> {
     let of = |order: &str, metric| p50(seen, &format!("{order}-{irqchip}"), metric);
-    let of = |metric| Some([of("devices-first", metric)?, of("builder", metric)?]);
-    let told = |metric| {
-        let [devices_first, planned] = of(metric)?.map(units::duration);
-        Some(format!("{devices_first} with devices first, {planned} in that order"))
+    let both = |metric| Some([of("devices-first", metric)?, of("builder", metric)?]);
+    let gain = |metric| Some(Gain::of(metric, both(metric)?));
+    ["start", "start_and_close"].into_iter().filter_map(gain).collect()
+}
+
+/// The same in words, where both are known.
+fn start_gain(seen: &Examination, irqchip: &str) -> Option<String> {
+    let [start, both] = <[Gain; 2]>::try_from(start_gains(seen, irqchip)).ok()?;
+    let told = |gain: &Gain| {
+        let [devices_first, planned] = [gain.before_ns, gain.after_ns].map(units::duration);
+        format!("{devices_first} with devices first, {planned} in that order")
     };
-    let ratio = of("start").map(|[before, after]| before as f64 / after.max(1) as f64)?;
+    let ratio = start.before_ns as f64 / start.after_ns.max(1) as f64;
     Some(format!(
         "a start takes {} ({}); start and close together take {}. These are medians of VMs made here.",
-        told("start")?,
+        told(&start),
         units::ratio(ratio),
-        told("start_and_close")?
+        told(&both)
     ))
 }
 
@@ -130,6 +138,7 @@ fn no_good_order(seen: &Examination) -> Option<Finding> {
         }
         .to_owned(),
         gain: split.filter(|wait| *wait == 0).and_then(|_| start_gain(seen, "split")),
+        gains: if split == Some(0) { start_gains(seen, "split") } else { Vec::new() },
         wait_ns: wait,
     })
 }
@@ -147,6 +156,7 @@ fn slow_create(seen: &Examination) -> Option<Finding> {
                  no such protection; or create VMs before they are needed."
             .to_owned(),
         gain: None,
+        gains: Vec::new(),
         wait_ns: wait,
     })
 }
@@ -162,6 +172,7 @@ fn slow_first_run(seen: &Examination) -> Option<Finding> {
             .to_owned(),
         change: "load kvm with nx_huge_pages=never where the processor needs no such protection.".to_owned(),
         gain: None,
+        gains: Vec::new(),
         wait_ns: wait,
     })
 }
@@ -201,6 +212,7 @@ fn slow_close(seen: &Examination) -> Option<Finding> {
         gain: teardown.map(|ns| {
             format!("control returns after {}, and the VM ends in the background", units::duration(ns))
         }),
+        gains: teardown.map(|ns| Gain::of("close", [later, ns])).into_iter().collect(),
         wait_ns: wait,
     })
 }
@@ -217,11 +229,17 @@ fn small_pages(seen: &Examination) -> Option<Finding> {
         bytes.filter(|bytes| *bytes > 0).map(|bytes| ns.saturating_mul(1 << 30) / bytes)
     };
     let wait = per_gib(small, seen)?;
-    let told = |[small, huge]: [u64; 2]| {
-        let [small, huge] = [small, huge].map(|ns| per_gib(ns, seen).map(units::duration));
-        Some(format!("{} in pages of 4 KiB, {} in huge pages", small?, huge?))
+    let gain = |what: &str, times: [u64; 2]| {
+        let [small, huge] = times.map(|ns| per_gib(ns, seen));
+        Some(Gain::of(what, [small?, huge?]))
     };
-    let munmap = of("munmap").and_then(told).map(|told| format!("; unmapping it takes {told}"));
+    let touch = gain("first_touch_of_a_gib", [small, huge]);
+    let munmap = of("munmap").and_then(|times| gain("munmap_of_a_gib", times));
+    let told = |gain: &Gain| {
+        let [small, huge] = [gain.before_ns, gain.after_ns].map(units::duration);
+        format!("{small} in pages of 4 KiB, {huge} in huge pages")
+    };
+    let also = munmap.as_ref().map(|gain| format!("; unmapping it takes {}", told(gain)));
     (small >= huge.saturating_mul(WORTH)).then(|| Finding {
         code: Code::SmallPages,
         what: format!(
@@ -239,10 +257,10 @@ fn small_pages(seen: &Examination) -> Option<Finding> {
         change: "ask for huge pages with madvise(MADV_HUGEPAGE) on the guest's memory, which has to begin at a multiple of \
                  2 MiB; or reserve huge pages, and use hugetlb."
             .to_owned(),
-        gain: told([small, huge])
-            .map(|told| {
-                format!("the first touch of a GiB takes {told}{}", munmap.unwrap_or_default())
-            }),
+        gain: touch.as_ref().map(|gain| {
+            format!("the first touch of a GiB takes {}{}", told(gain), also.unwrap_or_default())
+        }),
+        gains: [touch, munmap].into_iter().flatten().collect(),
         wait_ns: wait,
     })
 }
@@ -260,7 +278,8 @@ mod tests {
     }
 
     fn seen(pairs: Vec<Pair>, rows: Vec<ResultRow>) -> Examination {
-        Examination { host: host(), pairs, rows, took: Duration::from_secs(1) }
+        let took = Duration::from_secs(1);
+        Examination { host: host(), pairs, rows, took, conditions: None }
     }
 
     fn pair(after: Call, call: Call, at_once: u64) -> Pair {
@@ -304,6 +323,11 @@ mod tests {
         let both =
             "start and close together take 20.0 ms with devices first, 14.0 ms in that order";
         assert!(gain.contains(both), "{gain}");
+        let expected = [
+            Gain::of("start", [6_800_000, 400_000]),
+            Gain::of("start_and_close", [20_000_000, 14_000_000]),
+        ];
+        assert_eq!(found.gains, expected);
     }
 
     #[test]
@@ -356,6 +380,10 @@ mod tests {
             assert!(found[0].what.contains(said), "{said}: {}", found[0].what);
         }
         assert!(found[0].change.contains("two ticks or more after"));
+        let builder = row("builder-full", &[("teardown", 15)]);
+        let life = row("life", &[("close", 15_000)]);
+        let gains = seen(vec![], vec![life, builder]).findings().remove(0).gains;
+        assert_eq!(gains, [Gain::of("close", [15_000_000, 15_000])]);
         let always =
             seen(vec![], vec![row("life", &[("close", 15_000), ("close_at_once", 23_000)])]);
         assert!(!always.findings()[0].change.contains("two ticks"));
@@ -369,6 +397,7 @@ mod tests {
         assert_eq!(found[0].code, Code::SmallPages);
         let told = "960 ms in pages of 4 KiB, 96.0 ms in huge pages";
         assert!(found[0].gain.as_deref().unwrap().contains(told), "{found:?}");
+        assert_eq!(found[0].gains, [Gain::of("first_touch_of_a_gib", [960_000_000, 96_000_000])]);
         assert_eq!(codes(&seen(vec![], rows(20_000))), []);
         let mut always = seen(vec![], rows(3000));
         always.host.huge_pages = Some("always".to_owned());

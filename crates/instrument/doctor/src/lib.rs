@@ -21,7 +21,7 @@ mod text;
 pub use document::{Document, PairSaid, SCHEMA};
 pub use examination::Examination;
 pub use examine::{examine, examine_with};
-pub use finding::{Code, Finding};
+pub use finding::{Code, Finding, Gain};
 pub use metrics::openmetrics;
 pub use probe::{Probe, Yield, metrics};
 pub use record::{COUNTED, COUNTERS};

@@ -148,6 +148,16 @@ impl fmt::Display for Text<'_> {
             }
         };
         writeln!(f, "{}", self.filled("", &answer))?;
+        if let Some([others, stolen]) = self.seen.load() {
+            let percent = |share: f64| share * 100.0;
+            let told = format!(
+                "This host was loaded: meanwhile, other programs took {:.0}% of its processors' time, and other VMs {:.0}% \
+                 (steal time). Times are longer than on a quiet host, and more pairs of calls are unclear.",
+                percent(others),
+                percent(stolen)
+            );
+            writeln!(f, "\n{}", self.filled("", &told))?;
+        }
         for (number, finding) in (1..).zip(&findings) {
             self.finding(f, number, finding)?;
         }

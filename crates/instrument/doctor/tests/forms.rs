@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mayfly_doctor::{Code, Document, Examination, SCHEMA, Text, openmetrics};
 use mayfly_kvm::{Call, Error, Pair};
-use mayfly_record::{Backend, Host, ResultRow, Samples, Unit};
+use mayfly_record::{Backend, Conditions, Host, ResultRow, Samples, Unit};
 use prometheus_parse::{Scrape, Value};
 
 /// A host on which one pair waits, one does not, one cannot be told, and one has failed.
@@ -29,7 +29,7 @@ fn seen() -> Examination {
         row("pages-4k").skipped("a \"quoted\" reason\nin two lines"),
     ];
     let host = Host { kernel: "6.18".to_owned(), hz: Some(250), ..Host::default() };
-    Examination { host, pairs, rows, took: Duration::from_secs(5) }
+    Examination { host, pairs, rows, took: Duration::from_secs(5), conditions: None }
 }
 
 #[test]
@@ -116,6 +116,35 @@ fn the_text_has_the_answer_first_and_no_line_that_is_too_wide() {
         assert!(text.contains("6.06"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
     }
+}
+
+#[test]
+fn a_host_on_which_others_ran_is_said_to_be_loaded_and_a_quiet_one_is_not() {
+    let with = |others, stolen| {
+        let conditions =
+            Conditions { load_before: None, load_after: None, stolen, others, seconds: 5.0 };
+        Examination { conditions: Some(conditions), ..seen() }
+    };
+    let said = |seen: &Examination| {
+        let text = Text::new(seen, 200).to_string();
+        text.lines().find(|line| line.starts_with("This host was loaded")).map(str::to_owned)
+    };
+    let loaded = with(Some(0.54), Some(0.01));
+    let line = said(&loaded).unwrap();
+    assert!(line.contains("other programs took 54% of its processors' time"), "{line}");
+    assert!(line.contains("other VMs 1% (steal time)"), "{line}");
+    assert!(said(&with(None, Some(0.3))).is_some());
+    for quiet in [with(Some(0.1), Some(0.1)), with(None, None), seen()] {
+        assert_eq!(said(&quiet), None);
+        assert!(!Document::of(&quiet).loaded);
+    }
+    let json: serde_json::Value = serde_json::from_str(&Document::of(&loaded).to_json()).unwrap();
+    assert_eq!((&json["loaded"], &json["conditions"]["others"]), (&true.into(), &0.54.into()));
+    // A document of before says nothing of it.
+    let mut before = json;
+    before.as_object_mut().unwrap().retain(|name, _| name != "loaded" && name != "conditions");
+    let read: Document = serde_json::from_value(before).unwrap();
+    assert_eq!((read.loaded, read.conditions), (false, None));
 }
 
 #[test]

@@ -39,4 +39,4 @@ pub use pair::{Call, Dimension, Pair};
 pub use series::{Kind, Missing, Point, Series};
 pub use shape::Shape;
 pub use text::{Text, filled};
-pub use vmm::Vmm;
+pub use vmm::{Answer, Said, Vmm};

@@ -1,6 +1,8 @@
 //! What is told of a VMM that runs: only of what it has, and only within what was measured.
 
-use mayfly_laws::{Call, Dimension, Document, Entry, Pair, Point, SCHEMA, Series, Shape, Vmm};
+use mayfly_laws::{
+    Call, Dimension, Document, Entry, Pair, Point, SCHEMA, Said, Series, Shape, Vmm,
+};
 use mayfly_record::Host;
 
 #[path = "common/law.rs"]
@@ -62,6 +64,36 @@ fn a_call_is_told_with_what_the_vmm_has() {
     );
     assert!(full.contains("makes no difference to KVM_CREATE_VCPU."), "{full}");
     assert!(!told(vmm, laws, false).contains("no difference"));
+}
+
+#[test]
+fn answers_have_the_numbers_that_are_told_and_a_verdict_that_names_each_case() {
+    let vmm = Vmm { mappings: Some(12_000), vms: Some(1), vcpus: Some(4) };
+    let mut laws = create(30_000);
+    laws.push(entry(Call::CloseVm, Dimension::Mappings, CREATE, 5000));
+    laws.push(entry(Call::CreateVcpu, Dimension::Vcpus, FLAT, 128));
+    laws.push(Entry { law: None, ..entry(Call::CloseVm, Dimension::Vcpus, FLAT, 128) });
+    let skipped = Some("no room".to_owned());
+    laws.push(Entry { skipped, ..entry(Call::CreateVm, Dimension::Vms, FLAT, 128) });
+    // Nobody knows how many it has of this.
+    laws.push(entry(Call::AddSlot, Dimension::Slots, CREATE, 128));
+    let answers = vmm.answers(&document(laws));
+    let said: Vec<Said> = answers.iter().map(|answer| answer.said.clone()).collect();
+    let expected = [
+        Said::Grows { at_ns: 3_980_000, few: 1, few_ns: Some(380_300) },
+        Said::Beyond { measured: 5000, measured_ns: 1_880_000 },
+        Said::NotMeasured { why: "no room".to_owned() },
+        Said::Same,
+        Said::NoLaw,
+    ];
+    assert_eq!(said, expected);
+    let json = serde_json::to_value(&answers).unwrap();
+    let first = serde_json::json!({
+        "call": "create-vm", "dimension": "mappings", "n": 12_000, "verdict": "grows",
+        "at_ns": 3_980_000, "few": 1, "few_ns": 380_300,
+    });
+    assert_eq!(json[0], first);
+    assert_eq!(json[2]["verdict"], "not-measured");
 }
 
 #[test]
