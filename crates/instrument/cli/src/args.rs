@@ -260,6 +260,8 @@ pub(crate) fn with_values() -> clap::Command {
             "ksm" => vec![Ksm::Alone.name(), Ksm::Shared.name()],
             "format" => Format::ALL.map(Format::name).to_vec(),
             "theme" => Theme::ALL.map(Theme::name).to_vec(),
+            // The option of a watch that is called like one of a file takes none.
+            "json" if !arg.get_action().takes_values() => return arg,
             "json" | "openmetrics" | "like" | "records" | "output" | "base" | "new" | "file" => {
                 return arg.value_hint(ValueHint::FilePath);
             }

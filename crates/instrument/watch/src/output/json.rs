@@ -27,7 +27,8 @@ struct Line<'a> {
 #[derive(Serialize)]
 struct Vm<'a> {
     pid: i32,
-    vm: i32,
+    #[serde(rename = "vm")]
+    descriptor: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     program: &'a str,
@@ -88,7 +89,7 @@ fn of_row(row: &Row) -> Vm<'_> {
     });
     Vm {
         pid: row.pid,
-        vm: row.vm,
+        descriptor: row.vm,
         name: row.name.as_deref(),
         program: &row.program,
         vcpus: row.vcpus,
