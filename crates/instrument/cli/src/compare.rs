@@ -91,7 +91,9 @@ fn laws_of(laws: &[Document], options: &Compare) -> Result<(), Failure> {
             }
         }
         if !is_named {
-            return Err(Failure::usage(threshold.names_nothing().to_string()));
+            return Err(Failure::usage(format!(
+                "'{threshold}' names no ratio of two laws here; write CALL/WHAT.first, CALL/WHAT.last, first, last or ratio"
+            )));
         }
     }
     Stream::Out.write(&match options.format {

@@ -35,12 +35,12 @@ pub(crate) struct Laws {
     against: Vec<String>,
 
     /// How many samples to take of each point
-    #[arg(long, value_name = "N", default_value_t = 9,
+    #[arg(long, value_name = "N", default_value_t = 9, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(i64::from(FEWEST_ROUNDS)..=1000))]
     rounds: u32,
 
     /// The seed of the order in which points are measured
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
 
     /// Write the laws and all samples to FILE as JSON. With - or /dev/stdout, they go to standard output, and the text to

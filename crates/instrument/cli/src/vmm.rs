@@ -10,6 +10,7 @@ use mayfly_laws::{Answer, Document, KvmKernel, Options, Vmm};
 use mayfly_record::units::{grouped, things};
 use mayfly_record::{Host, Sink};
 use mayfly_watch::{Open, Process};
+use rustix::process::geteuid;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -20,7 +21,7 @@ use crate::run::progress;
 use crate::trace::is_there;
 
 /// Samples of each point, where laws are measured for one process: a user waits for them.
-const ROUNDS: u32 = 7;
+const HOW: Options = Options { rounds: 7, seed: 1 };
 
 /// What is asked of a process.
 pub(crate) struct Asked<'a> {
@@ -53,12 +54,19 @@ pub(crate) fn vmm(asked: &Asked<'_>) -> Result<(), Failure> {
     say(&filled(&about(&process, &unread), width))?;
     let (whence, document) = match laws {
         Some((path, document)) => (of_file(path, &document), document),
+        None if vmm.pairs().is_empty() => {
+            let why = "Nothing was measured: no call of KVM is known to take more by what it has.";
+            (why.to_owned(), measured::document(HOW))
+        }
         None => ("The times below are of VMs made here just now.".to_owned(), measure(&vmm)?),
     };
     let json = document_of(&process, &unread, &vmm, asked.laws, &document);
     let kept = asked.json.map_or(Ok(()), |sink| sink.write(&json));
-    let told = vmm.told(&document, width, asked.full);
-    say(&format!("{}\n{told}", filled(&whence, width)))?;
+    let told = match document.laws[..] {
+        [] if asked.laws.is_none() => String::new(),
+        _ => format!("\n{}", vmm.told(&document, width, asked.full)),
+    };
+    say(&format!("{}{told}", filled(&whence, width)))?;
     kept.map_err(Failure::runtime)
 }
 
@@ -136,17 +144,25 @@ fn has(process: &Process) -> Vmm {
 /// What may not be read, and what can be done about it.
 fn unread(process: &Process) -> Vec<String> {
     let why = |what: &str, error: &io::Error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                ": run this command as that process's user, or as root"
-            }
-            _ => "",
-        };
+        let remedy = remedy(error.kind(), geteuid().is_root());
         format!("the {what} of process {} cannot be read ({error}){remedy}", process.pid)
     };
     let mappings = process.mappings.as_ref().err().map(|error| why("mappings", error));
     let open = process.open.as_ref().err().map(|error| why("descriptors", error));
     [mappings, open].into_iter().flatten().collect()
+}
+
+/// What can be done about an error, as root or as another user.
+fn remedy(error: io::ErrorKind, is_root: bool) -> &'static str {
+    match (error, is_root) {
+        (io::ErrorKind::PermissionDenied, true) => {
+            ": root may not either, so a sandbox or a security module forbids it"
+        }
+        (io::ErrorKind::PermissionDenied, false) => {
+            ": run this command as that process's user, or as root"
+        }
+        _ => "",
+    }
 }
 
 /// What the process has, and what is not known of it.
@@ -189,13 +205,12 @@ fn of_file(path: &Path, document: &Document) -> String {
 /// Measures what grows with what the process has.
 fn measure(vmm: &Vmm) -> Result<Document, Failure> {
     let pairs = vmm.pairs();
-    let how = Options { rounds: ROUNDS, seed: 1 };
-    let mut document = measured::document(how);
+    let mut document = measured::document(HOW);
     let mut kernel = KvmKernel::new(Kvm::open().map_err(no_laws)?);
     let mut progress = progress(false, &Bar::new());
     for (which, pair) in (1..).zip(&pairs) {
         let place = (which, pairs.len());
-        document.laws.push(measured::entry(&mut kernel, *pair, how, place, &mut *progress));
+        document.laws.push(measured::entry(&mut kernel, *pair, HOW, place, &mut *progress));
     }
     Ok(document)
 }
@@ -207,4 +222,18 @@ fn no_laws(why: impl Display) -> Failure {
 
 fn filled(text: &str, width: usize) -> String {
     mayfly_laws::filled(width, "", text) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_told_to_run_the_command_as_root() {
+        let denied = io::ErrorKind::PermissionDenied;
+        assert!(remedy(denied, false).contains("as root"));
+        assert!(!remedy(denied, true).contains("as root"));
+        assert!(remedy(denied, true).contains("a sandbox or a security module"));
+        assert_eq!(remedy(io::ErrorKind::NotFound, true), "");
+    }
 }

@@ -149,6 +149,21 @@ fn a_process_that_is_not_there_or_has_ended_is_said_in_a_line() {
 }
 
 #[test]
+fn a_process_with_nothing_that_matters_is_told_that_nothing_was_measured() {
+    // A thread of the kernel's: it has no mappings, and no VM.
+    let is_there = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+    if !is_there || !geteuid().is_root() {
+        let _ = writeln!(stderr(), "not run: only root on a host sees a thread of the kernel's");
+        return;
+    }
+    let told = joined(&success(&["doctor", "--pid", "2"]));
+    assert!(told.starts_with("Process 2 (kthreadd) has no VM."), "{told}");
+    assert!(told.contains("it has none: it has ended, or is the kernel's"), "{told}");
+    assert!(told.ends_with("no call of KVM is known to take more by what it has."), "{told}");
+    assert!(!told.contains("VMs made here"), "{told}");
+}
+
+#[test]
 fn a_process_of_another_user_is_said_to_be_closed() {
     if !geteuid().is_root() {
         let _ = writeln!(stderr(), "not run: only root can be another user");
@@ -187,7 +202,10 @@ fn a_file_without_laws_and_options_of_the_other_examination_are_refused() {
     assert!(said.contains("not \"mayfly.laws/1\""), "{said}");
     fs::write(&file, r#"{"schema": "mayfly.laws/2"}"#).unwrap();
     let said = failure(&["doctor", "--pid", &pid, "--laws", file.to_str().unwrap()], 2);
-    assert!(said.contains("version 2"), "{said}");
+    assert!(said.contains("version 2 of mayfly.laws"), "{said}");
+    fs::write(&file, r#"{"schema": "mayfly.laws/1""#).unwrap();
+    let said = failure(&["doctor", "--pid", &pid, "--laws", file.to_str().unwrap()], 2);
+    assert!(said.contains("is not JSON: EOF while parsing"), "{said}");
     for wrong in [
         &["doctor", "--laws", "laws.json"][..],
         &["doctor", "--pid", "0"],

@@ -29,6 +29,10 @@ fn what_it_is_told_wrong_is_said_before_anything_is_measured() {
     ] {
         failure(wrong, 2);
     }
+    for option in ["--seed", "--rounds"] {
+        let said = failure(&["laws", option, "-1"], 2);
+        assert!(said.contains(&format!("'-1' for '{option} <N>'")), "{said}");
+    }
     let said = failure(&["laws", "create-vm", "--json", "/nonexistent/laws.json"], 1);
     assert!(said.contains("/nonexistent/laws.json"), "{said}");
 }

@@ -37,7 +37,8 @@ impl What {
             _ => {
                 let number = text.strip_prefix("at(")?.strip_suffix(')')?;
                 let is_plain = number.chars().all(|c| c.is_ascii_digit());
-                number.parse().ok().filter(|_| is_plain).map(Self::At)
+                // No law is about none.
+                number.parse().ok().filter(|n| is_plain && *n > 0).map(Self::At)
             }
         }
     }
@@ -49,7 +50,7 @@ impl FromStr for Figure {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' names no figure of a law; write CALL/WHAT.at(NUMBER), CALL/WHAT.exponent or CALL/WHAT.growth, with .work before the last for processor time"
+                "'{text}' names no figure of a law; write CALL/WHAT.at(NUMBER) with a number of 1 or more, CALL/WHAT.exponent or CALL/WHAT.growth, with .work before the last for processor time"
             )
         };
         let (pair, what) = text.split_once('.').ok_or_else(wrong)?;

@@ -79,7 +79,10 @@ impl Document {
         let Self { path, content } = self;
         match version(content.get("schema"), schema) {
             Ok(version) if version <= known => {}
-            Ok(version) => return Err(ReadError::Newer { path, version, known }),
+            Ok(version) => {
+                let schema = schema.to_owned();
+                return Err(ReadError::Newer { path, schema, version, known });
+            }
             Err(found) => {
                 return Err(ReadError::NotARecord {
                     path,
@@ -101,7 +104,8 @@ fn last_field(text: &[u8]) -> String {
     let read = serde_path_to_error::deserialize::<_, Value>(&mut json);
     let mut field = read.err().map(|error| error.path().to_string()).unwrap_or_default();
     controls::escape_text(&mut field);
-    if field.is_empty() || field == "." || field.chars().count() > MOST {
+    // A path of which no part is known ends in a question mark.
+    if matches!(field.as_str(), "" | "." | "?") || field.chars().count() > MOST {
         return String::new();
     }
     field + ": "

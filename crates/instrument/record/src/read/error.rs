@@ -45,10 +45,12 @@ pub enum ReadError {
         wanted: String,
     },
     /// It was written by a later version of Mayfly.
-    #[error("{} is a record of version {version}; this Mayfly reads up to {known}", path.display())]
+    #[error("{} is version {version} of {schema}; this Mayfly reads up to version {known}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
+        /// What it is, without its version.
+        schema: String,
         /// Its version.
         version: u32,
         /// The latest that this one reads.
