@@ -4,7 +4,7 @@ use mayfly_platform::sync::{Ordering, fence};
 
 use crate::list_register::{decode, encode};
 use crate::select::{Candidate, First};
-use crate::state::State;
+use crate::state::{FIRST_LPI, State};
 use crate::vgic::{ALL_GROUPS, PRIVATE, Redistributor};
 use crate::{Kick, MAX_LIST_REGISTERS, Vgic};
 
@@ -234,6 +234,8 @@ impl<K: Kick> Vgic<K> {
         // By reference: an array is copied whole, and here most of it is of no use.
         for (intid, register) in cpu.loaded[..cpu.count].iter().zip(&cpu.registers.lr) {
             let (pending, active, priority) = decode(*register);
+            // A CPU may say that an LPI is active until its end; to the architecture it never is.
+            let active = active && *intid < FIRST_LPI;
             let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {

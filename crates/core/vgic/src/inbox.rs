@@ -11,50 +11,97 @@
 //! giver that came before that. A giver that came after it sees that the vCPU sleeps, and its kick wakes the vCPU. A
 //! giver that finds the notice given leaves the kick to the giver of that notice, which came after the vCPU last took
 //! it.
+//!
+//! LPIs may be many, and a vCPU that enters looks whether any bit is set. So their bits are apart, and the last word that
+//! it looks at says which words of theirs to look at. A giver sets the LPI's own bit first; the vCPU takes the bit of
+//! the word first, and the word after that. So a giver whose bit the vCPU finds already taken, or does not find, sets
+//! the word's bit after that, and the vCPU comes to it again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, Ordering};
+use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
+
+use crate::state::FIRST_LPI;
+
+/// The interrupts of a word.
+const WORD: usize = u64::BITS as usize;
+
+/// The most LPIs whose words have a bit in one word.
+pub(crate) const MOST_LPIS: usize = WORD * WORD;
 
 /// The interrupts that a vCPU has to look at.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     notice: AtomicU32,
-    words: Box<[AtomicU32]>,
+    /// A bit an interrupt below the LPIs; then, where there are LPIs, a word with a bit for each word of theirs.
+    words: Box<[AtomicU64]>,
+    /// A bit an LPI.
+    lpis: Box<[AtomicU64]>,
+}
+
+fn try_ones(words: usize) -> Result<Box<[AtomicU64]>, OutOfMemory> {
+    let mut bits = Vec::new();
+    bits.try_reserve_exact(words)?;
+    bits.extend((0..words).map(|_| AtomicU64::new(u64::MAX)));
+    Ok(bits.into_boxed_slice())
 }
 
 impl Inbox {
-    /// One for `words` times 32 interrupts, all of which are to be looked at.
-    pub(crate) fn try_full(words: usize) -> Result<Self, OutOfMemory> {
-        let mut bits = Vec::new();
-        bits.try_reserve_exact(words)?;
-        bits.extend((0..words).map(|_| AtomicU32::new(u32::MAX)));
-        Ok(Self { notice: AtomicU32::new(0), words: bits.into_boxed_slice() })
+    /// One for so many interrupts below the LPIs, and so many of those, all of which are to be looked at.
+    pub(crate) fn try_full(interrupts: usize, lpis: usize) -> Result<Self, OutOfMemory> {
+        let words = interrupts.div_ceil(WORD) + usize::from(lpis != 0);
+        Ok(Self {
+            notice: AtomicU32::new(0),
+            words: try_ones(words)?,
+            lpis: try_ones(lpis.div_ceil(WORD))?,
+        })
     }
 
     /// To be looked at by the vCPU that this belongs to, when it next enters.
     pub(crate) fn put(&self, intid: u32) {
-        if let Some(word) = self.words.get(intid as usize / 32) {
-            word.fetch_or(1 << (intid % 32), Ordering::Release);
+        let lpi = intid.checked_sub(FIRST_LPI).map(|lpi| lpi as usize);
+        let at = match lpi {
+            None => intid as usize,
+            Some(lpi) => {
+                let Some(word) = self.lpis.get(lpi / WORD) else { return };
+                word.fetch_or(1 << (lpi % WORD), Ordering::Release);
+                (self.words.len() - 1) * WORD + lpi / WORD
+            }
+        };
+        if let Some(word) = self.words.get(at / WORD) {
+            word.fetch_or(1 << (at % WORD), Ordering::Release);
         }
     }
 
-    /// The interrupts of `word`, 32 each, are to be looked at as `bits` says, and no notice was given. For a vCPU that
-    /// runs on no thread: nobody else uses it.
-    pub(crate) fn begin(&mut self, word: usize, bits: u32) {
+    /// The first 32 interrupts, which are the vCPU's own, are to be looked at as `bits` says, and no notice was given. For
+    /// a vCPU that runs on no thread: nobody else uses it.
+    pub(crate) fn begin_own(&mut self, bits: u32) {
         self.notice.store(0, Ordering::Relaxed);
-        if let Some(word) = self.words.get(word) {
-            word.store(bits, Ordering::Relaxed);
+        if let Some(word) = self.words.first() {
+            let others = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
+            word.store(others | u64::from(bits), Ordering::Relaxed);
+        }
+    }
+
+    /// None but the first 32 is to be looked at, and no notice was given. For a vCPU that runs on no thread.
+    pub(crate) fn begin_shared(&mut self) {
+        self.notice.store(0, Ordering::Relaxed);
+        if let Some(word) = self.words.first() {
+            let own = word.load(Ordering::Relaxed) & u64::from(u32::MAX);
+            word.store(own, Ordering::Relaxed);
+        }
+        for word in self.words.iter().skip(1).chain(&self.lpis) {
+            word.store(0, Ordering::Relaxed);
         }
     }
 
     /// Everything is to be looked at. A read-modify-write too: a store would hide from the vCPU that takes the bits who had
     /// put them there before, and so what those had written.
     pub(crate) fn put_all(&self) {
-        for word in &*self.words {
-            word.fetch_or(u32::MAX, Ordering::Release);
+        for word in self.lpis.iter().chain(&self.words) {
+            word.fetch_or(u64::MAX, Ordering::Release);
         }
     }
 
@@ -82,23 +129,44 @@ impl Inbox {
     /// Calls `look` with each interrupt that is to be looked at, and takes it out.
     pub(crate) fn take(&self, mut look: impl FnMut(u32)) {
         for (index, word) in self.words.iter().enumerate() {
-            if word.load(Ordering::Relaxed) != 0 {
-                each(index, word.swap(0, Ordering::AcqRel), &mut look);
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
             }
+            let bits = word.swap(0, Ordering::AcqRel);
+            self.each(index, bits, &mut look, |word| word.swap(0, Ordering::AcqRel));
         }
     }
 
     /// Calls `look` with each interrupt that is to be looked at, and leaves it in.
     pub(crate) fn peek(&self, mut look: impl FnMut(u32)) {
         for (index, word) in self.words.iter().enumerate() {
-            each(index, word.load(Ordering::Acquire), &mut look);
+            let bits = word.load(Ordering::Acquire);
+            self.each(index, bits, &mut look, |word| word.load(Ordering::Acquire));
         }
+    }
+
+    /// Calls `look` with the interrupts that the `bits` of a word mean; those of LPIs are in words that `see` gives.
+    fn each(
+        &self,
+        index: usize,
+        bits: u64,
+        look: &mut impl FnMut(u32),
+        see: impl Fn(&AtomicU64) -> u64,
+    ) {
+        if self.lpis.is_empty() || index + 1 < self.words.len() {
+            return each(bits, |bit| look(index as u32 * u64::BITS + bit));
+        }
+        each(bits, |place| {
+            if let Some(word) = self.lpis.get(place as usize) {
+                each(see(word), |bit| look(FIRST_LPI + place * u64::BITS + bit));
+            }
+        });
     }
 }
 
-fn each(index: usize, mut bits: u32, look: &mut impl FnMut(u32)) {
+fn each(mut bits: u64, mut look: impl FnMut(u32)) {
     while bits != 0 {
-        look(index as u32 * 32 + bits.trailing_zeros());
+        look(bits.trailing_zeros());
         bits &= bits - 1;
     }
 }

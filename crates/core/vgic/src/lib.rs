@@ -95,6 +95,7 @@ mod error;
 mod frame;
 mod inbox;
 mod inject;
+mod its;
 mod list_register;
 mod load;
 mod saved;
@@ -104,9 +105,13 @@ mod vgic;
 
 pub use affinity::{MAX_VCPUS, affinity};
 pub use cpu::{CpuInterface, Registers};
-pub use error::{Error, NoSuchInterrupt};
-pub use frame::{DISTRIBUTOR_SIZE, Frame, REDISTRIBUTOR_SIZE, Read, Write};
+pub use error::{Error, NoSuchInterrupt, NotMapped};
+pub use frame::{DISTRIBUTOR_SIZE, Frame, ITS_SIZE, REDISTRIBUTOR_SIZE, Read, Write};
 pub use inject::SgiRegister;
+pub use its::lpi::GuestTables;
+pub use its::saved::ITS_STATE;
+pub use its::tables::ItsConfig;
+pub use its::work::Served;
 pub use mayfly_state;
 pub use saved::{DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside};
 pub use vgic::{Config, Kick, PART, Vgic};
@@ -116,3 +121,6 @@ pub const MAX_LIST_REGISTERS: usize = 16;
 
 /// The most SPIs: 32 to 1019.
 pub const MAX_SPIS: usize = 988;
+
+/// The most LPIs: 8192 to 12287.
+pub const MAX_LPIS: usize = inbox::MOST_LPIS;
