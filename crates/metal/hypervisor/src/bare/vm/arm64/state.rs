@@ -157,7 +157,7 @@ pub(crate) fn resume(
     seat: Option<Seat>,
 ) -> Result<Resumed, NotResumed> {
     let count = plan.vcpus as usize;
-    let mut gic = Chipset::controller(count, places)?;
+    let mut gic = Chipset::controller(plan, places)?;
     let mut raw = Raw::new(plan, disk);
     threads::preemption_point();
     let mut console = SerialPort::new();
