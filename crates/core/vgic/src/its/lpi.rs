@@ -208,12 +208,7 @@ impl<K: Kick> Vgic<K> {
             }
             let bits = u64::from_le_bytes(bytes);
             for place in (0..PIECE).filter(|place| bits >> place & 1 != 0) {
-                let lpi = first + place;
-                // One that is pending elsewhere stays there: an LPI is at one redistributor.
-                let route = affinity(vcpu) as u32;
-                self.send_lpi(lpi, vcpu, |state| {
-                    if state.is_pending() { state } else { state.with_affinity(route).latched() }
-                });
+                self.make_pending(first + place, vcpu);
                 pause();
             }
             pause();
