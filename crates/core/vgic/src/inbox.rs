@@ -13,9 +13,11 @@
 //! it.
 //!
 //! LPIs may be many, and a vCPU that enters looks whether any bit is set. So their bits are apart, and the last word that
-//! it looks at says which words of theirs to look at. A giver sets the LPI's own bit first; the vCPU takes the bit of
-//! the word first, and the word after that. So a giver whose bit the vCPU finds already taken, or does not find, sets
-//! the word's bit after that, and the vCPU comes to it again.
+//! it looks at says which words of theirs to look at. And those that have no list register yet stay in: the vCPU takes out
+//! an LPI that is nothing to it, and looks at its word once more after that. A giver changes the word first and sets the
+//! bit next. So a bit that is set after it was taken out stays, and of one that was set before, the vCPU sees the word. The
+//! bit of a word that has no LPI any more is taken out in the same way, and that word looked at once more: the giver sets
+//! the LPI's own bit first.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -41,21 +43,21 @@ pub(crate) struct Inbox {
     lpis: Box<[AtomicU64]>,
 }
 
-fn try_ones(words: usize) -> Result<Box<[AtomicU64]>, OutOfMemory> {
+fn try_words(words: usize, ones: usize) -> Result<Box<[AtomicU64]>, OutOfMemory> {
     let mut bits = Vec::new();
     bits.try_reserve_exact(words)?;
-    bits.extend((0..words).map(|_| AtomicU64::new(u64::MAX)));
+    bits.extend((0..words).map(|at| AtomicU64::new(if at < ones { u64::MAX } else { 0 })));
     Ok(bits.into_boxed_slice())
 }
 
 impl Inbox {
-    /// One for so many interrupts below the LPIs, and so many of those, all of which are to be looked at.
+    /// One for so many interrupts below the LPIs, which are all to be looked at, and so many LPIs.
     pub(crate) fn try_full(interrupts: usize, lpis: usize) -> Result<Self, OutOfMemory> {
-        let words = interrupts.div_ceil(WORD) + usize::from(lpis != 0);
+        let words = interrupts.div_ceil(WORD);
         Ok(Self {
             notice: AtomicU32::new(0),
-            words: try_ones(words)?,
-            lpis: try_ones(lpis.div_ceil(WORD))?,
+            words: try_words(words + usize::from(lpis != 0), words)?,
+            lpis: try_words(lpis.div_ceil(WORD), 0)?,
         })
     }
 
@@ -97,10 +99,11 @@ impl Inbox {
         }
     }
 
-    /// Everything is to be looked at. A read-modify-write too: a store would hide from the vCPU that takes the bits who had
-    /// put them there before, and so what those had written.
+    /// Everything below the LPIs is to be looked at; of these, what is pending is in here anyway, and to look at many is
+    /// long work. A read-modify-write too: a store would hide from the vCPU that takes the bits who had put them there
+    /// before, and so what those had written.
     pub(crate) fn put_all(&self) {
-        for word in self.lpis.iter().chain(&self.words) {
+        for word in self.below_lpis() {
             word.fetch_or(u64::MAX, Ordering::Release);
         }
     }
@@ -126,47 +129,62 @@ impl Inbox {
         self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Calls `look` with each interrupt that is to be looked at, and takes it out.
+    /// The words of interrupts below the LPIs.
+    fn below_lpis(&self) -> &[AtomicU64] {
+        &self.words[..self.words.len() - usize::from(!self.lpis.is_empty())]
+    }
+
+    /// Calls `look` with each interrupt below the LPIs that is to be looked at, and takes it out.
     pub(crate) fn take(&self, mut look: impl FnMut(u32)) {
-        for (index, word) in self.words.iter().enumerate() {
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
+        for (index, word) in self.below_lpis().iter().enumerate() {
+            if word.load(Ordering::Relaxed) != 0 {
+                each(index, word.swap(0, Ordering::AcqRel), &mut look);
             }
-            let bits = word.swap(0, Ordering::AcqRel);
-            self.each(index, bits, &mut look, |word| word.swap(0, Ordering::AcqRel));
         }
     }
 
-    /// Calls `look` with each interrupt that is to be looked at, and leaves it in.
+    /// Calls `look` with each interrupt below the LPIs that is to be looked at, and leaves it in.
     pub(crate) fn peek(&self, mut look: impl FnMut(u32)) {
-        for (index, word) in self.words.iter().enumerate() {
-            let bits = word.load(Ordering::Acquire);
-            self.each(index, bits, &mut look, |word| word.load(Ordering::Acquire));
+        for (index, word) in self.below_lpis().iter().enumerate() {
+            each(index, word.load(Ordering::Acquire), &mut look);
         }
     }
 
-    /// Calls `look` with the interrupts that the `bits` of a word mean; those of LPIs are in words that `see` gives.
-    fn each(
-        &self,
-        index: usize,
-        bits: u64,
-        look: &mut impl FnMut(u32),
-        see: impl Fn(&AtomicU64) -> u64,
-    ) {
-        if self.lpis.is_empty() || index + 1 < self.words.len() {
-            return each(bits, |bit| look(index as u32 * u64::BITS + bit));
+    /// Calls `is_due` with each LPI that is to be looked at, and takes it out if it is not due.
+    #[inline]
+    pub(crate) fn look_at_lpis(&self, is_due: impl FnMut(u32) -> bool) {
+        if let Some(summary) = self.words.get(self.below_lpis().len())
+            && summary.load(Ordering::Relaxed) != 0
+        {
+            self.look_at_lpis_of(summary, is_due);
         }
-        each(bits, |place| {
-            if let Some(word) = self.lpis.get(place as usize) {
-                each(see(word), |bit| look(FIRST_LPI + place * u64::BITS + bit));
+    }
+
+    fn look_at_lpis_of(&self, summary: &AtomicU64, mut is_due: impl FnMut(u32) -> bool) {
+        each(0, summary.load(Ordering::Acquire), &mut |place| {
+            let Some(word) = self.lpis.get(place as usize) else { return };
+            each(place as usize, word.load(Ordering::Acquire), &mut |lpi| {
+                let bit = 1 << (lpi as usize % WORD);
+                if !is_due(FIRST_LPI + lpi) {
+                    word.fetch_and(!bit, Ordering::AcqRel);
+                    if is_due(FIRST_LPI + lpi) {
+                        word.fetch_or(bit, Ordering::Release);
+                    }
+                }
+            });
+            if word.load(Ordering::Relaxed) == 0 {
+                summary.fetch_and(!(1 << place), Ordering::AcqRel);
+                if word.load(Ordering::Relaxed) != 0 {
+                    summary.fetch_or(1 << place, Ordering::Release);
+                }
             }
         });
     }
 }
 
-fn each(mut bits: u64, mut look: impl FnMut(u32)) {
+fn each(index: usize, mut bits: u64, look: &mut impl FnMut(u32)) {
     while bits != 0 {
-        look(bits.trailing_zeros());
+        look(index as u32 * u64::BITS + bits.trailing_zeros());
         bits &= bits - 1;
     }
 }

@@ -223,6 +223,12 @@ impl State {
         self.with_priority(byte).with_enabled(byte & 1 != 0)
     }
 
+    /// Whether an LPI is to be given to the vCPU of that affinity, which has not got it.
+    pub(crate) const fn is_lpi_due(self, affinity: u32) -> bool {
+        let bits = bit::ENABLED | bit::LATCH;
+        self.0 & (bits | bit::LOADED) == bits && self.affinity() == affinity
+    }
+
     /// An LPI that is pending at no redistributor any more.
     pub(crate) const fn cleared(self) -> Self {
         self.unlatched().recall()

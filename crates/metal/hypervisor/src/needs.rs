@@ -45,7 +45,7 @@ const VCPU_HEAP: u64 = 4 << 10;
 const CREATED_HEAP: u64 = 8 << 10;
 /// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
 /// that tries them, and little enough that a vCPU looks at all of its LPIs in a few thousand instructions.
-pub const ITS: ItsConfig = ItsConfig { lpis: 256, device_bits: 4, event_bits: 8 };
+pub const ITS: ItsConfig = ItsConfig { lpis: 128, device_bits: 4, event_bits: 8 };
 /// Bytes of heap of an ITS: four an event, eight an LPI, and as many again for the rest, which is its state when the VM is
 /// frozen, mostly.
 const ITS_HEAP: u64 = 2 * (4 << (ITS.device_bits + ITS.event_bits)) + 16 * ITS.lpis as u64;

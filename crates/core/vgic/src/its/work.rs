@@ -57,6 +57,7 @@ impl<K: Kick> Vgic<K> {
     ) -> Served {
         let Some(its) = &self.its else { return Served::Nothing };
         if !its.begin() {
+            its.has_work();
             return Served::More;
         }
         its.take_work();

@@ -1,6 +1,5 @@
 //! A guest's side of the ITS: its tables, its queue of commands, and the vCPUs that take LPIs.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use mayfly_state::{State, Writer};
@@ -31,7 +30,6 @@ pub(crate) struct Guest {
     config: (usize, ItsConfig, usize),
     /// Where the next command goes.
     end: u64,
-    pub(crate) pauses: Cell<usize>,
 }
 
 pub(crate) fn gic(vcpus: usize, its: ItsConfig, list_registers: usize) -> Gic {
@@ -56,23 +54,34 @@ impl Guest {
             cpu
         });
         let cpus = cpus.collect();
-        let guest = Self {
-            gic,
-            cpus,
-            inside: vec![false; vcpus],
-            memory: Memory::new(0x1_0000 * (vcpus + 1)),
-            config: (vcpus, its, list_registers),
-            end: 0,
-            pauses: Cell::new(0),
-        };
-        guest.write(Frame::Distributor, 0, 4, 3);
-        guest.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 13);
-        guest.write(Frame::Its, 0x80, 8, VALID | QUEUE);
-        // Tables that are not read may be anywhere.
-        guest.write(Frame::Its, 0x100, 8, VALID | 0xdead_0000);
-        guest.write(Frame::Its, 0x108, 8, VALID | 0xbeef_0000);
-        guest.write(Frame::Its, 0, 4, 1);
+        let mut guest = Self::on(gic, cpus, its, list_registers);
+        guest.begin();
         guest
+    }
+
+    /// One on vCPUs that are out.
+    pub(crate) fn on(
+        gic: Gic,
+        cpus: Vec<CpuInterface>,
+        its: ItsConfig,
+        list_registers: usize,
+    ) -> Self {
+        let vcpus = gic.vcpus();
+        let memory = Memory::new(0x1_0000 * (vcpus + 1));
+        let config = (vcpus, its, list_registers);
+        Self { gic, cpus, inside: vec![false; vcpus], memory, config, end: 0 }
+    }
+
+    /// Turns the ITS on, which is off, with tables of its own.
+    pub(crate) fn begin(&mut self) {
+        self.end = 0;
+        self.write(Frame::Distributor, 0, 4, 3);
+        self.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 13);
+        self.write(Frame::Its, 0x80, 8, VALID | QUEUE);
+        // Tables that are not read may be anywhere.
+        self.write(Frame::Its, 0x100, 8, VALID | 0xdead_0000);
+        self.write(Frame::Its, 0x108, 8, VALID | 0xbeef_0000);
+        self.write(Frame::Its, 0, 4, 1);
     }
 
     pub(crate) fn write(&self, frame: Frame, offset: u64, len: u64, value: u64) {
@@ -115,7 +124,7 @@ impl Guest {
     }
 
     pub(crate) fn serve(&self) -> Served {
-        self.gic.serve_its(&self.memory, &mut || self.pauses.set(self.pauses.get() + 1))
+        self.gic.serve_its(&self.memory, &mut || {})
     }
 
     /// Bytes of the queue that are not executed.

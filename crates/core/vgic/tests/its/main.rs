@@ -6,6 +6,7 @@ mod guest;
 #[path = "../common/hardware.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod hardware;
+mod hostile;
 #[path = "../common/memory.rs"]
 mod memory;
 mod naive;
@@ -71,7 +72,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         8 => (device(), event()).prop_map(|(device, event)| Step::Send(device, event)),
         4 => (device(), event()).prop_map(|(device, event)| Step::Message(device, event)),
         2 => (device(), event()).prop_map(|(device, event)| Step::Clear(device, event)),
-        1 => (device(), event()).prop_map(|(device, event)| Step::Discard(device, event)),
+        3 => (device(), event()).prop_map(|(device, event)| Step::Discard(device, event)),
         4 => (0..8_usize, any::<u8>()).prop_map(|(lpi, byte)| Step::Properties(lpi, byte)),
         3 => (device(), event()).prop_map(|(device, event)| Step::Invalidate(device, event)),
         2 => collection().prop_map(Step::InvalidateAll),
@@ -293,7 +294,12 @@ fn lpis_are_taken_by_priority_though_there_is_one_list_register() {
 
 /// What a vCPU that runs may still take is waited for, and `GICR_CTLR.RWP` is one until it has come out.
 #[test]
-fn a_sync_after_a_disabled_lpi_waits_for_the_vcpu_that_has_it() {
+fn a_sync_after_an_lpi_was_disabled_or_cleared_waits_for_the_vcpu_that_has_it() {
+    // INV, CLEAR, DISCARD.
+    [12, 4, 15].into_iter().for_each(sync_waits_after);
+}
+
+fn sync_waits_after(command: u64) {
     let mut guest = Guest::new(1, LPIS, 2, 3, 4);
     guest.properties(0, 0xa1);
     guest.turn(0, true);
@@ -305,7 +311,7 @@ fn a_sync_after_a_disabled_lpi_waits_for_the_vcpu_that_has_it() {
     guest.sync();
     assert_eq!(guest.cpus[0].used(), 1);
     guest.properties(0, 0xa0);
-    guest.queue([12, 0, 0, 0]);
+    guest.queue([command, 0, 0, 0]);
     guest.queue([5, 0, 0, 0]);
     guest.post();
     for _ in 0..3 {
