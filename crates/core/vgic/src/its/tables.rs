@@ -134,9 +134,9 @@ impl Its {
         self.collections.len().ilog2()
     }
 
-    /// Notes that there is work, after what makes it.
+    /// Notes that there is work, after what makes it. A read-modify-write, as that of the thread is: so they have one order.
     pub(crate) fn has_work(&self) {
-        self.work.store(1, Ordering::Release);
+        self.work.swap(1, Ordering::AcqRel);
     }
 
     pub(crate) fn is_work_left(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use loom::model::Builder;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use mayfly_vgic::{Config, Frame, GuestTables, ItsConfig, Read, Served, Vgic};
@@ -16,19 +16,22 @@ const VALID: u64 = 1 << 63;
 /// The guest's memory: what the commands of the queue are, and LPIs 0 and 1 are enabled.
 struct Memory {
     commands: &'static [[u64; 4]],
+    /// The guest has written them.
+    are_there: AtomicBool,
     /// How many were read.
     read: AtomicUsize,
 }
 
 impl Memory {
     fn new(commands: &'static [[u64; 4]]) -> Self {
-        Self { commands, read: AtomicUsize::new(0) }
+        Self { commands, are_there: AtomicBool::new(true), read: AtomicUsize::new(0) }
     }
 }
 
 impl GuestTables for Memory {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         if into.len() == 32 {
+            assert!(self.are_there.load(Ordering::Relaxed), "a command is read too early");
             self.read.fetch_add(1, Ordering::Relaxed);
             let words = self.commands[(address - QUEUE) as usize / 32];
             let bytes = words.iter().flat_map(|word| word.to_le_bytes());
@@ -163,16 +166,20 @@ fn loom_no_lpi_is_pending_at_a_redistributor_that_was_turned_off() {
 fn loom_a_command_that_is_queued_is_executed_or_noted() {
     model(|| {
         let world = Arc::new(World::default());
-        let memory = Memory::new(&MAPPED);
+        let memory = Arc::new(Memory::new(&MAPPED));
+        memory.are_there.store(false, Ordering::Relaxed);
         let gic = gic(&world, &memory, 0);
         let vcpu = {
-            let gic = gic.clone();
-            thread::spawn(move || drop(gic.write(Frame::Its, 0x88, 8, 32)))
+            let (gic, memory) = (gic.clone(), memory.clone());
+            thread::spawn(move || {
+                memory.are_there.store(true, Ordering::Relaxed);
+                gic.write(Frame::Its, 0x88, 8, 32)
+            })
         };
-        gic.serve_its(&memory, &mut || ());
+        gic.serve_its(&*memory, &mut || ());
         vcpu.join().unwrap();
         if gic.has_its_work() {
-            gic.serve_its(&memory, &mut || ());
+            gic.serve_its(&*memory, &mut || ());
         }
         assert_eq!(read(&gic, Frame::Its, 0x90), 32, "it is not executed");
     });
@@ -187,7 +194,7 @@ fn loom_no_command_begins_once_the_guest_has_seen_that_the_its_is_quiescent() {
         gic.write(Frame::Its, 0x88, 8, 32);
         let serves = {
             let (gic, memory) = (gic.clone(), memory.clone());
-            thread::spawn(move || drop(gic.serve_its(&*memory, &mut || ())))
+            thread::spawn(move || gic.serve_its(&*memory, &mut || ()))
         };
         gic.write(Frame::Its, 0, 4, 0);
         let is_quiescent = read(&gic, Frame::Its, 0) >> 31 != 0;
