@@ -165,6 +165,13 @@ mod tests {
     }
 
     #[test]
+    fn an_its_is_guaranteed_its_mappings_and_its_lpis_and_as_much_for_its_state() {
+        let heap = |parameters| Needs::of(&plan(parameters), 0, SIZES).heap;
+        let (mappings, lpis) = (4 << (4 + 8), 8 * 128);
+        assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * 2 * (mappings + lpis));
+    }
+
+    #[test]
     fn a_disk_is_guaranteed_at_full_size_with_its_tables() {
         let needs = Needs::of(&plan("memory=64M overcommit=yes"), 64 << 20, SIZES);
         assert_eq!(needs.disk, (16_384_u64 + 32).div_ceil(16));
