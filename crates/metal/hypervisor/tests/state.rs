@@ -142,6 +142,7 @@ impl Machine {
         let mut writer = Writer::new(buffer);
         let parts = Parts {
             shape: self.shape,
+            pause: || (),
             processors: &self.processors,
             virtual_count: self.virtual_count,
             gic: &self.gic,
@@ -175,6 +176,7 @@ impl Machine {
         let mut vcpus = Vec::new();
         let fresh = Fresh {
             shape,
+            pause: || (),
             processors: &machine.processors,
             gic: &mut machine.gic,
             uart: &mut machine.uart,

@@ -12,12 +12,15 @@ use super::work::queue_bytes;
 use crate::frame::{BASER_BITS, CBASER_BITS};
 use crate::saved::{VcpuInside, save};
 use crate::state::{FIRST_LPI, State};
-use crate::{Kick, Vgic};
+use crate::{Kick, PART, Vgic};
 
 /// The section that [`Vgic::save_its`] writes.
 pub const ITS_STATE: Kind = Kind::new("its", 1);
 
-/// An entry of the queue, and the end of it.
+/// How many events are saved or loaded between two pauses.
+const EVENTS: usize = 64;
+
+/// What is not the offset of a command.
 const COMMAND: u64 = 0x1f;
 
 impl<K: Kick> Vgic<K> {
@@ -27,12 +30,17 @@ impl<K: Kick> Vgic<K> {
     }
 
     /// Writes the ITS, the LPIs, and the redistributors' part of them into a section of kind [`ITS_STATE`]. No vCPU is in
-    /// its guest, and no thread serves the ITS, or sends an interrupt. Of a GIC without an ITS, nothing.
+    /// its guest, and no thread serves the ITS, or sends an interrupt. Of a GIC without an ITS, nothing. `pause` is called
+    /// now and then, for a caller that has interrupts masked.
     ///
     /// # Errors
     ///
     /// [`VcpuInside`].
-    pub fn save_its(&self, to: &mut SectionWriter<'_, '_>) -> Result<(), VcpuInside> {
+    pub fn save_its(
+        &self,
+        to: &mut SectionWriter<'_, '_>,
+        pause: &mut dyn FnMut(),
+    ) -> Result<(), VcpuInside> {
         let Some(its) = &self.its else { return Ok(()) };
         let load = |word: &AtomicU32| word.load(Ordering::Acquire);
         to.u32(its.config.lpis as u32);
@@ -54,15 +62,23 @@ impl<K: Kick> Vgic<K> {
         for word in its.devices.iter().chain(&its.collections) {
             to.u32(load(word));
         }
-        let mapped = || (0..).zip(&its.events).filter(|(_, word)| load(word) != 0);
-        to.u32(mapped().count() as u32);
-        for (number, word) in mapped() {
-            to.u32(number);
-            to.u32(load(word));
+        for (first, events) in (0..).step_by(EVENTS).zip(its.events.chunks(EVENTS)) {
+            for (number, word) in (first..).zip(events) {
+                let word = load(word);
+                if word != 0 {
+                    to.u32(number);
+                    to.u32(word);
+                }
+            }
+            pause();
         }
+        to.u32(its.events.len() as u32);
         to.align();
-        for word in &self.lpis {
-            save(State(word.load(Ordering::Acquire)), to)?;
+        for lpis in self.lpis.chunks(PART) {
+            for word in lpis {
+                save(State(word.load(Ordering::Acquire)), to)?;
+            }
+            pause();
         }
         Ok(())
     }
@@ -72,7 +88,11 @@ impl<K: Kick> Vgic<K> {
     /// # Errors
     ///
     /// [`Error`] names what no ITS of as many LPIs, devices, events and vCPUs has. The GIC is of no use then.
-    pub fn load_its(&mut self, mut from: SectionReader<'_>) -> Result<(), Error> {
+    pub fn load_its(
+        &mut self,
+        mut from: SectionReader<'_>,
+        pause: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
         let vcpus = self.vcpus();
         let Some(its) = &self.its else { return from.end() };
         for (field, number) in [
@@ -96,7 +116,7 @@ impl<K: Kick> Vgic<K> {
             own.lpis.state.store(state, Ordering::Relaxed);
         }
         from.of_all();
-        load_mappings(its, vcpus, &mut from)?;
+        load_mappings(its, vcpus, &mut from, pause)?;
         from.align()?;
         for (intid, word) in (FIRST_LPI..).zip(&self.lpis) {
             from.of(intid);
@@ -107,6 +127,9 @@ impl<K: Kick> Vgic<K> {
             word.store(state.0, Ordering::Relaxed);
             if let Some(vcpu) = self.looks_at(0, intid, state) {
                 self.redistributors[vcpu].inbox.put(intid);
+            }
+            if intid as usize % PART == PART - 1 {
+                pause();
             }
         }
         from.of_all();
@@ -130,7 +153,12 @@ fn load_registers(its: &Its, from: &mut SectionReader<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-fn load_mappings(its: &Its, vcpus: usize, from: &mut SectionReader<'_>) -> Result<(), Error> {
+fn load_mappings(
+    its: &Its,
+    vcpus: usize,
+    from: &mut SectionReader<'_>,
+    pause: &mut dyn FnMut(),
+) -> Result<(), Error> {
     for device in &its.devices {
         let bits = from.u32("device")?;
         from.check("device", bits.into(), bits <= its.config.event_bits)?;
@@ -141,15 +169,19 @@ fn load_mappings(its: &Its, vcpus: usize, from: &mut SectionReader<'_>) -> Resul
         from.check("collection", target.into(), target as usize <= vcpus)?;
         collection.store(target, Ordering::Relaxed);
     }
-    let count = from.count("events", its.events.len())?;
-    let mut next = 0;
-    for _ in 0..count {
-        let (number, word) = (from.u32("event")?, from.u32("mapping")?);
-        let event = its.events.get(number as usize).filter(|_| number >= next);
-        let event = event.ok_or_else(|| from.invalid("event", number.into()))?;
+    // In their order; their number ends them.
+    let (mut next, end) = (0, its.events.len() as u32);
+    for count in 1.. {
+        let number = from.u32("event")?;
+        from.check("event", number.into(), (next..=end).contains(&number))?;
+        let Some(event) = its.events.get(number as usize) else { break };
+        let word = from.u32("mapping")?;
         from.check("mapping", word.into(), its.is_event(word))?;
         event.store(word, Ordering::Relaxed);
         next = number + 1;
+        if count % EVENTS == 0 {
+            pause();
+        }
     }
     Ok(())
 }

@@ -221,7 +221,7 @@ impl Guest {
         let mut bytes = vec![0; 0x1_0000];
         let mut writer = Writer::new(&mut bytes);
         writer.section(DISTRIBUTOR_STATE, 0, |to| self.gic.save_distributor(to)).unwrap();
-        writer.section(ITS_STATE, 0, |to| self.gic.save_its(to)).unwrap();
+        writer.section(ITS_STATE, 0, |to| self.gic.save_its(to, &mut || ())).unwrap();
         for (number, cpu) in (0..).zip(&self.cpus) {
             writer.section(VCPU_STATE, number, |to| self.gic.save_vcpu(cpu, to)).unwrap();
         }
@@ -236,7 +236,7 @@ impl Guest {
         let mut sections = State::open(bytes)?.sections();
         let mut new = gic(vcpus, its, list_registers);
         new.load_distributor(sections.take(DISTRIBUTOR_STATE, 0)?)?;
-        new.load_its(sections.take(ITS_STATE, 0)?)?;
+        new.load_its(sections.take(ITS_STATE, 0)?, &mut || ())?;
         let mut cpus = Vec::new();
         for vcpu in 0..vcpus {
             cpus.push(new.load_vcpu(vcpu, sections.take(VCPU_STATE, vcpu as u32)?)?);

@@ -154,9 +154,16 @@ fn loom_no_lpi_is_pending_at_a_redistributor_that_was_turned_off() {
             let gic = gic.clone();
             thread::spawn(move || gic.send_msi(0, 0).unwrap())
         };
-        gic.write(Frame::Redistributors, 0, 4, 0);
+        let vcpu = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.write(Frame::Redistributors, 0, 4, 0))
+        };
         gic.serve_its(&memory, &mut || ());
         device.join().unwrap();
+        vcpu.join().unwrap();
+        if gic.has_its_work() {
+            gic.serve_its(&memory, &mut || ());
+        }
         assert_eq!(read(&gic, Frame::Redistributors, 0) & 9, 0, "it is off");
         assert!(!gic.is_pending(&interface(&gic)), "an LPI is pending");
     });

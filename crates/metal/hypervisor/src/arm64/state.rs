@@ -142,6 +142,8 @@ pub trait Vcpu {
 pub struct Parts<'a, K, C, D, F> {
     /// What it is.
     pub shape: Shape,
+    /// Called now and then where there is much to save, for a caller that has interrupts masked.
+    pub pause: fn(),
     /// What its processors are to a guest.
     pub processors: &'a saved::Machine,
     /// What its virtual counter showed when it was stopped.
@@ -184,7 +186,7 @@ where
         writer.section(saved::STATE, 0, |to| self.processors.save(self.virtual_count, to));
         writer.section(DISTRIBUTOR_STATE, 0, |to| self.gic.save_distributor(to))?;
         if self.gic.has_its() {
-            writer.section(ITS_STATE, 0, |to| self.gic.save_its(to))?;
+            writer.section(ITS_STATE, 0, |to| self.gic.save_its(to, &mut || (self.pause)()))?;
         }
         writer.section(psci::STATE, 0, |to| self.psci.save(to));
         writer.section(pl011::STATE, 0, |to| self.uart.save(to));
@@ -219,6 +221,8 @@ fn save_virtio<D: Device>(
 pub struct Fresh<'a, K, D, F> {
     /// What it is.
     pub shape: Shape,
+    /// Called now and then where there is much to load, for a caller that has interrupts masked.
+    pub pause: fn(),
     /// What its processors are to a guest.
     pub processors: &'a saved::Machine,
     /// Its interrupt controller.
@@ -277,7 +281,7 @@ where
         let virtual_count = self.processors.load(sections.take(saved::STATE, 0)?)?;
         self.gic.load_distributor(sections.take(DISTRIBUTOR_STATE, 0)?)?;
         if self.gic.has_its() {
-            self.gic.load_its(sections.take(ITS_STATE, 0)?)?;
+            self.gic.load_its(sections.take(ITS_STATE, 0)?, &mut || (self.pause)())?;
         }
         let psci = Psci::load(cores, sections.take(psci::STATE, 0)?)?;
         *self.uart = pl011::Pl011::load(sections.take(pl011::STATE, 0)?)?;
