@@ -179,15 +179,13 @@ impl<K: Kick> Vgic<K> {
             return false;
         }
         let state = |word: &AtomicU64| State(word.load(Ordering::Acquire));
-        match frame {
-            Frame::Distributor => self.spis.iter().any(|word| state(word).is_recalled()),
-            _ => {
-                let own = &self.redistributors[vcpu].interrupts;
-                // Its vCPU has it loaded, or none has and it is not recalled.
-                let lpi = |state: State| state.is_recalled() && state.owner() == vcpu;
-                own.iter().any(|word| state(word).is_recalled())
-                    || self.lpis.iter().any(|word| lpi(state(word)))
-            }
+        if frame == Frame::Distributor {
+            return self.spis.iter().any(|word| state(word).is_recalled());
         }
+        let own = &self.redistributors[vcpu].interrupts;
+        // Its vCPU has it loaded, or none has and it is not recalled.
+        let lpi = |state: State| state.is_recalled() && state.owner() == vcpu;
+        own.iter().any(|word| state(word).is_recalled())
+            || self.lpis.iter().any(|word| lpi(state(word)))
     }
 }

@@ -20,14 +20,14 @@ const IROUTER: u64 = 0x6100;
 const CTLR_FIXED: u64 = 1 << 4 | 1 << 6;
 const CTLR_RWP: u64 = 1 << 31;
 
-/// `IDbits`: interrupt numbers have 10 bits. `No1N`: an SPI has one target.
-const TYPER_FIXED: u64 = 9 << 19 | 1 << 25;
+/// `No1N`: an SPI has one target.
+const TYPER_FIXED: u64 = 1 << 25;
 
-/// What an ITS adds to it: numbers have 14 bits, there are LPIs, and how many, as a power of two less one.
-const fn lpis_in_typer(count: usize) -> u64 {
-    match count {
-        0 => 0,
-        count => (13 ^ 9) << 19 | 1 << 17 | (count.ilog2() as u64 - 1) << 11,
+/// `IDbits`: interrupt numbers have 10 bits, or 14 where there are LPIs; and how many of these, as a power of two less one.
+const fn numbers_in_typer(lpis: usize) -> u64 {
+    match lpis {
+        0 => 9 << 19,
+        lpis => 13 << 19 | 1 << 17 | (lpis.ilog2() as u64 - 1) << 11,
     }
 }
 
@@ -64,8 +64,8 @@ impl<K: Kick> Vgic<K> {
                 Read::Value(CTLR_FIXED | groups | if recalled { CTLR_RWP } else { 0 })
             }
             TYPER => {
-                let lpis = lpis_in_typer(self.lpis.len());
-                Read::Value((TYPER_FIXED | self.spis().div_ceil(32) as u64) ^ lpis)
+                let numbers = numbers_in_typer(self.lpis.len());
+                Read::Value(TYPER_FIXED | numbers | self.spis().div_ceil(32) as u64)
             }
             IIDR_OFFSET => Read::Value(IIDR),
             TYPER2 | STATUSR => Read::Value(0),

@@ -1,7 +1,7 @@
 //! The ITS: 12.19 of the manual. The second of its frames has the register that devices write to (`GITS_TRANSLATER`),
 //! which a write of a vCPU's does not reach: it names no device.
 
-use mayfly_platform::sync::{Ordering, fence};
+use mayfly_platform::sync::Ordering;
 
 use super::{IIDR, Read, Write, half, identification, with_half};
 use crate::its::tables::Its;
@@ -123,8 +123,6 @@ impl<K: Kick> Vgic<K> {
             CREADR => {}
             _ if (offset, len) == (CTLR, 4) => {
                 its.enabled.store((value & CTLR_ENABLED) as u32, Ordering::Release);
-                // Pairs with that of the thread that begins to work: see *Quiescent* in `its`.
-                fence(Ordering::SeqCst);
                 its.has_work();
             }
             _ if (offset, len) == (TRANSLATER, 4) => {}

@@ -188,7 +188,7 @@ impl<K: Kick> Vgic<K> {
 
     /// Where a redistributor's table of what is pending has LPIs from `first` on.
     fn pending_at(table: u64, first: usize) -> u64 {
-        (table & ADDRESS & !0xffff) + (FIRST_LPI as u64 + first as u64) / 8
+        (table & ADDRESS & !0xffff) + (u64::from(FIRST_LPI) + first as u64) / 8
     }
 
     fn read_pending(

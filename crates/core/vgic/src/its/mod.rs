@@ -20,9 +20,10 @@
 //! commands that were written before. The thread stores `GITS_CREADR` by a release after a command's effect, and a vCPU
 //! loads it by an acquire.
 //!
-//! *Quiescent*: the thread says that it is busy, and then looks whether the ITS is on. The guest turns the ITS off, and
-//! then looks whether the thread is busy. Each passes a sequentially consistent fence between the two, so no command
-//! begins after the guest has seen `Quiescent`.
+//! *Quiescent*: the thread says that it is busy, takes the note, and looks whether the ITS is on. The guest turns the ITS off,
+//! notes that there is work, and looks whether the thread is busy. Both change the note by a read-modify-write, which
+//! acquires and releases, so these have one order, and the second one sees what the first has said. So no command begins
+//! after the guest has seen `Quiescent`.
 //!
 //! *Mappings*: each is one word, which the thread stores by a release and which others load by an acquire. An event that is
 //! translated while its mapping changes is translated by the old one or the new one.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{Error, MAX_LPIS};
 
@@ -150,10 +150,8 @@ impl Its {
 
     /// Begins to work, unless another thread does.
     pub(crate) fn begin(&self) -> bool {
-        let begins = self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // Pairs with that of a guest that turns the ITS off: see *Quiescent* in `its`.
-        fence(Ordering::SeqCst);
-        begins
+        // Released by the note that is taken next.
+        self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Works no more.
@@ -163,9 +161,7 @@ impl Its {
 
     /// Whether the ITS is off, and no command is under way.
     pub(crate) fn is_quiescent(&self) -> bool {
-        let off = self.enabled.load(Ordering::Acquire) == 0;
-        fence(Ordering::SeqCst);
-        off && self.busy.load(Ordering::Acquire) == 0
+        self.enabled.load(Ordering::Acquire) == 0 && self.busy.load(Ordering::Acquire) == 0
     }
 
     /// Where in `events` the events of a device are.
@@ -207,7 +203,9 @@ impl Its {
         let Some(word) = self.devices.get(device as usize) else { return };
         word.store(0, Ordering::Release);
         for events in self.events_of(device as usize).chunks(CHUNK) {
-            events.iter().for_each(|event| event.store(0, Ordering::Release));
+            for event in events {
+                event.store(0, Ordering::Release);
+            }
             pause();
         }
         word.store(bits, Ordering::Release);
@@ -224,7 +222,9 @@ impl Its {
     pub(crate) fn forget(&self, table: usize, pause: &mut dyn FnMut()) {
         let words = if table == 0 { &self.devices } else { &self.collections };
         for some in words.chunks(CHUNK) {
-            some.iter().for_each(|word| word.store(0, Ordering::Release));
+            for word in some {
+                word.store(0, Ordering::Release);
+            }
             pause();
         }
     }

@@ -37,6 +37,16 @@ pub(crate) fn gic(vcpus: usize, its: ItsConfig, list_registers: usize) -> Gic {
     Vgic::try_with_its(config, its, (|_| ()) as fn(usize)).unwrap()
 }
 
+/// Of vCPUs whose guest takes interrupts of both groups.
+pub(crate) fn interfaces(gic: &Gic) -> Vec<CpuInterface> {
+    let interface = |vcpu| {
+        let mut cpu = gic.cpu_interface(vcpu).unwrap();
+        cpu.registers.vmcr = 0xff << 24 | 3;
+        cpu
+    };
+    (0..gic.vcpus()).map(interface).collect()
+}
+
 impl Guest {
     /// One that has turned the ITS on, and no LPIs.
     pub(crate) fn new(
@@ -48,12 +58,7 @@ impl Guest {
     ) -> Self {
         let its = ItsConfig { lpis, device_bits, event_bits };
         let gic = gic(vcpus, its, list_registers);
-        let cpus = (0..vcpus).map(|vcpu| {
-            let mut cpu = gic.cpu_interface(vcpu).unwrap();
-            cpu.registers.vmcr = 0xff << 24 | 3;
-            cpu
-        });
-        let cpus = cpus.collect();
+        let cpus = interfaces(&gic);
         let mut guest = Self::on(gic, cpus, its, list_registers);
         guest.begin();
         guest
@@ -76,7 +81,7 @@ impl Guest {
     pub(crate) fn begin(&mut self) {
         self.end = 0;
         self.write(Frame::Distributor, 0, 4, 3);
-        self.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 13);
+        self.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 0xd);
         self.write(Frame::Its, 0x80, 8, VALID | QUEUE);
         // Tables that are not read may be anywhere.
         self.write(Frame::Its, 0x100, 8, VALID | 0xdead_0000);

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use mayfly_vgic::{Frame, GuestTables, ItsConfig, PART, Served};
 use proptest::prelude::*;
 
-use crate::guest::{Gic, Guest, gic};
+use crate::guest::{Gic, Guest, gic, interfaces};
 use crate::hardware::Cpu;
 
 const VCPUS: usize = 3;
@@ -125,8 +125,7 @@ fn meddle(gic: &Gic, random: u64) {
 fn run(seed: u64, steps: &[Step]) {
     let memory = Changing { seed: Cell::new(seed) };
     let gic = gic(VCPUS, CONFIG, 2);
-    let mut cpus: Vec<_> = (0..VCPUS).map(|vcpu| gic.cpu_interface(vcpu).unwrap()).collect();
-    cpus.iter_mut().for_each(|cpu| cpu.registers.vmcr = 0xff << 24 | 3);
+    let mut cpus = interfaces(&gic);
     let mut inside = [false; VCPUS];
     for step in steps {
         match *step {
@@ -172,12 +171,13 @@ fn run(seed: u64, steps: &[Step]) {
                     *inside = false;
                 }
                 gic.reset();
-                cpus = (0..VCPUS).map(|vcpu| gic.cpu_interface(vcpu).unwrap()).collect();
-                cpus.iter_mut().for_each(|cpu| cpu.registers.vmcr = 0xff << 24 | 3);
+                cpus = interfaces(&gic);
             }
         }
     }
-    cpus.iter_mut().for_each(|cpu| gic.leave(cpu));
+    for cpu in &mut cpus {
+        gic.leave(cpu);
+    }
     let mut guest = Guest::on(gic, cpus, CONFIG, 2);
     comes_to_its_senses(&mut guest);
 }

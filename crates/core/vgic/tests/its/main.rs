@@ -122,12 +122,7 @@ impl Machine {
                 guest.command([first(8, device), size, valid(bits.is_some()), 0]);
             }
             Step::MapCollection(collection, vcpu) => {
-                if collection < 4 && vcpu.is_none_or(|vcpu| vcpu < VCPUS) {
-                    match vcpu {
-                        Some(vcpu) => drop(model.collections.insert(collection, vcpu)),
-                        None => drop(model.collections.remove(&collection)),
-                    }
-                }
+                model.map_collection(collection, vcpu);
                 let target = vcpu.unwrap_or(0) as u64;
                 guest.command([
                     9,
@@ -194,19 +189,21 @@ impl Machine {
                 model.turn_on(vcpu, &self.table, if zero { 0 } else { pending });
                 guest.turn(vcpu, true);
             }
-            Step::TurnOff(vcpu) => {
-                // So that the GIC knows what was taken.
-                guest.come_out();
-                let was_on = model.on.contains(&vcpu);
-                let bits = model.turn_off(vcpu);
-                guest.turn(vcpu, false);
-                if was_on {
-                    let at = PENDING_TABLE + vcpu as u64 * 0x1_0000 + 1024;
-                    assert_eq!(u64::from_le_bytes(guest.memory.get(at)), bits, "vCPU {vcpu}");
-                }
-            }
+            Step::TurnOff(vcpu) => self.turn_off(vcpu),
             Step::Wrong(words) => guest.command(words),
             Step::Save => guest.save_and_load(),
+        }
+    }
+
+    fn turn_off(&mut self, vcpu: usize) {
+        // So that the GIC knows what was taken.
+        self.guest.come_out();
+        let was_on = self.model.on.contains(&vcpu);
+        let bits = self.model.turn_off(vcpu);
+        self.guest.turn(vcpu, false);
+        if was_on {
+            let at = PENDING_TABLE + vcpu as u64 * 0x1_0000 + 1024;
+            assert_eq!(u64::from_le_bytes(self.guest.memory.get(at)), bits, "vCPU {vcpu}");
         }
     }
 
@@ -269,8 +266,8 @@ proptest! {
 #[test]
 fn lpis_are_taken_by_priority_though_there_is_one_list_register() {
     let mut guest = Guest::new(1, LPIS, 2, 3, 1);
-    for lpi in 0..8 {
-        guest.properties(lpi, 1 | (0xe0 - 0x18 * lpi) as u8);
+    for lpi in 0..8_u8 {
+        guest.properties(lpi, 1 | (0xe0 - 0x18 * lpi));
     }
     guest.turn(0, true);
     guest.command([9, 0, 1 << 63, 0]);

@@ -44,6 +44,17 @@ impl Its {
         }
     }
 
+    pub(crate) fn map_collection(&mut self, collection: u32, vcpu: Option<usize>) {
+        if collection >= 4 {
+            return;
+        }
+        match vcpu {
+            Some(vcpu) if vcpu < VCPUS => drop(self.collections.insert(collection, vcpu)),
+            Some(_) => {}
+            None => drop(self.collections.remove(&collection)),
+        }
+    }
+
     pub(crate) fn map_event(&mut self, device: u32, event: u32, to: Event, table: &[u8]) {
         if to.lpi >= LPIS || to.collection >= 4 {
             return;

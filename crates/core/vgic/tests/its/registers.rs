@@ -84,7 +84,7 @@ fn registers_of_64_bits_are_written_in_one_and_by_halves() {
     for (frame, offset, value) in [
         (ITS, 0x80, 1 << 63 | 0x12_3456_7000 | 0x55),
         (ITS, 0x100, 1 << 63 | 0x34_5670_0000),
-        (Frame::Redistributors, 0x70, 0x7_0000 | 0x12_3450_0000 | 13),
+        (Frame::Redistributors, 0x70, 0x7_0000 | 0x12_3450_0000 | 0xd),
         (Frame::Redistributors, 0x78, 0x12_3457_0000),
     ] {
         let read = |at: u64, len| match gic.read(0, frame, at, len) {

@@ -70,7 +70,7 @@ fn gic(world: &Arc<World>, memory: &Memory, done: u64) -> Arc<Gic> {
     let its = ItsConfig { lpis: 64, device_bits: 1, event_bits: 1 };
     let gic = Vgic::try_with_its(config, its, kick).unwrap();
     gic.write(Frame::Distributor, 0, 4, 2);
-    gic.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 13);
+    gic.write(Frame::Redistributors, 0x70, 8, PROPERTIES | 0xd);
     gic.write(Frame::Redistributors, 0x78, 8, 1 << 62);
     gic.write(Frame::Redistributors, 0, 4, 1);
     gic.write(Frame::Its, 0x80, 8, VALID | QUEUE);

@@ -184,31 +184,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: QUEUED,
     },
     Mutant {
-        step: "who begins to work passes a fence before it looks whether the ITS is on",
-        edits: &[(
-            TABLES,
-            "        fence(Ordering::SeqCst);
-        begins",
-            "        begins",
-        )],
+        step: "who serves is busy before it takes the note",
+        edits: &[
+            ("core/vgic/src/its/work.rs", "        its.take_work();\n", ""),
+            (
+                "core/vgic/src/its/work.rs",
+                "        if !its.begin() {",
+                "        its.take_work();
+        if !its.begin() {",
+            ),
+        ],
         killer: QUIESCENT,
     },
     Mutant {
-        step: "who turns the ITS off passes one before it looks whether a command is under way",
-        edits: &[
-            (
-                TABLES,
-                "        fence(Ordering::SeqCst);
-        off &&",
-                "        off &&",
-            ),
-            (
-                ITS,
-                "                fence(Ordering::SeqCst);
+        step: "who turns the ITS off notes it after that",
+        edits: &[(
+            ITS,
+            "                its.enabled.store((value & CTLR_ENABLED) as u32, Ordering::Release);
+                its.has_work();
 ",
-                "",
-            ),
-        ],
+            "                its.has_work();
+                its.enabled.store((value & CTLR_ENABLED) as u32, Ordering::Release);
+",
+        )],
         killer: QUIESCENT,
     },
     Mutant {
