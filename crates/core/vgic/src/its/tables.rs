@@ -73,6 +73,15 @@ pub(crate) struct Its {
     busy: AtomicU32,
 }
 
+/// A thread works; no more, once this is dropped.
+pub(crate) struct Busy<'a>(&'a AtomicU32);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
 fn try_zeroes(count: usize) -> Result<Box<[AtomicU32]>, OutOfMemory> {
     let mut words = Vec::new();
     words.try_reserve_exact(count)?;
@@ -148,15 +157,11 @@ impl Its {
         self.work.swap(0, Ordering::AcqRel);
     }
 
-    /// Begins to work, unless another thread does.
-    pub(crate) fn begin(&self) -> bool {
+    /// Begins to work, unless another thread does. It ends with what is returned.
+    pub(crate) fn begin(&self) -> Option<Busy<'_>> {
         // Released by the note that is taken next.
-        self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Works no more.
-    pub(crate) fn end(&self) {
-        self.busy.store(0, Ordering::Release);
+        let begins = self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        begins.then(|| Busy(&self.busy))
     }
 
     /// Whether the ITS is off, and no command is under way.

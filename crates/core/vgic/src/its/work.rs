@@ -56,16 +56,15 @@ impl<K: Kick> Vgic<K> {
         pause: &mut dyn FnMut(),
     ) -> Served {
         let Some(its) = &self.its else { return Served::Nothing };
-        if !its.begin() {
+        let Some(_busy) = its.begin() else {
             its.has_work();
             return Served::More;
-        }
+        };
         its.take_work();
         let served = self.serve_alone(its, memory, pause);
         if served != Served::Nothing {
             its.has_work();
         }
-        its.end();
         served
     }
 

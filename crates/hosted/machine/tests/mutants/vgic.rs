@@ -189,9 +189,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ("core/vgic/src/its/work.rs", "        its.take_work();\n", ""),
             (
                 "core/vgic/src/its/work.rs",
-                "        if !its.begin() {",
+                "        let Some(_busy) = its.begin() else {",
                 "        its.take_work();
-        if !its.begin() {",
+        let Some(_busy) = its.begin() else {",
             ),
         ],
         killer: QUIESCENT,
