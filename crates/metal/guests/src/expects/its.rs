@@ -132,9 +132,9 @@ fn begin(vcpus: usize) {
     }
     for event in 0..EVENTS as u64 {
         let collection = if event == 1 { vcpus as u64 - 1 } else { 0 };
-        command([10 | DEVICE, (FIRST + event) << 32 | event, collection, 0]);
+        command([0xa | DEVICE, (FIRST + event) << 32 | event, collection, 0]);
     }
-    command([13, 0, 0, 0]);
+    command([0xd, 0, 0, 0]);
     command([5, 0, 0, 0]);
 }
 
@@ -154,11 +154,11 @@ pub(crate) fn check(tree: usize) {
     open(|| holds!(times(0, 0) == 2, "once"));
 
     set_properties(0, DISABLED);
-    command([12 | DEVICE, 0, 0, 0]);
+    command([0xc | DEVICE, 0, 0, 0]);
     interrupt(0);
     open(|| holds!(times(0, 0) == 2, "one that is disabled is not taken"));
     set_properties(0, ENABLED);
-    command([13, 0, 0, 0]);
+    command([0xd, 0, 0, 0]);
     open(|| holds!(soon(|| times(0, 0) == 3), "and is taken when it is enabled again"));
 
     interrupt(2);
@@ -188,7 +188,7 @@ pub(crate) fn check(tree: usize) {
     open(|| holds!(times(0, 3) == 0, "which is not taken"));
     write32(own + CTLR, 1);
     open(|| holds!(soon(|| times(0, 3) == 1), "and is taken when they are on again"));
-    command([15 | DEVICE, 3, 0, 0]);
+    command([0xf | DEVICE, 3, 0, 0]);
     interrupt(3);
     open(|| holds!(times(0, 3) == 1, "an event that is discarded interrupts no more"));
     storm();
@@ -201,7 +201,7 @@ fn storm() {
     let mut executed = execute([8 | device, 7, VALID | (TABLES + 0x4_0000) as u64, 0]);
     for lpi in 0..count {
         set_properties(lpi as usize, ENABLED & 7 | (lpi as u8 % 29) << 3);
-        executed &= execute([10 | device, (FIRST + lpi) << 32 | lpi, 0, 0]);
+        executed &= execute([0xa | device, (FIRST + lpi) << 32 | lpi, 0, 0]);
     }
     for lpi in 0..count {
         executed &= execute([3 | device, lpi, 0, 0]);

@@ -105,6 +105,7 @@ impl Placement {
 
 /// What a guest's device tree says.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says whether a device is there")]
 pub struct Guest<'a> {
     /// The affinity of each vCPU.
     pub affinities: Vec<u64>,
