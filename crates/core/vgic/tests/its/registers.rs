@@ -218,3 +218,36 @@ fn an_lpi_that_a_cpu_has_as_active_comes_again_before_its_end() {
     guest.come_out();
     assert_eq!(guest.cpus[0].used(), 0);
 }
+
+#[test]
+fn a_device_has_the_events_that_it_was_mapped_with_and_no_others() {
+    let mut guest = Guest::new(1, 64, 2, 3, 4);
+    guest.turn(0, true);
+    guest.command([9, 0, 1 << 63, 0]);
+    guest.command([8, 0, 1 << 63, 0]);
+    for event in 0..8 {
+        guest.command([10, event | (8192 + event) << 32, 0, 0]);
+    }
+    let mapped: Vec<_> = (0..8).filter(|event| guest.gic.send_msi(0, *event).is_ok()).collect();
+    assert_eq!(mapped, [0, 1], "one bit");
+}
+
+#[test]
+fn a_group_that_is_turned_off_is_under_way_while_a_vcpu_has_an_lpi() {
+    let mut guest = Guest::new(1, 64, 2, 3, 4);
+    guest.properties(0, 0xa1);
+    guest.turn(0, true);
+    for words in [[9, 0, 1 << 63, 0], [8, 2, 1 << 63, 0], [10, 8192 << 32, 0, 0]] {
+        guest.command(words);
+    }
+    guest.gic.send_msi(0, 0).unwrap();
+    guest.enter(0);
+    guest.write(Frame::Distributor, 0, 4, 1);
+    let is_under_way = |guest: &Guest| matches!(guest.read(Frame::Distributor, 0, 4), Read::Value(value) if value >> 31 != 0);
+    assert!(is_under_way(&guest));
+    guest.come_out();
+    assert!(!is_under_way(&guest) && guest.cpus[0].used() == 0);
+    guest.write(Frame::Distributor, 0, 4, 3);
+    guest.sync();
+    assert_eq!(guest.take(0), Some(8192));
+}
