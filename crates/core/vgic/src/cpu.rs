@@ -4,9 +4,9 @@ use mayfly_platform::sync::{Ordering, fence};
 
 use crate::list_register::{decode, encode};
 use crate::select::{Candidate, First};
-use crate::state::State;
+use crate::state::{FIRST_LPI, State};
 use crate::vgic::{ALL_GROUPS, PRIVATE, Redistributor};
-use crate::{Kick, MAX_LIST_REGISTERS, Vgic};
+use crate::{Kick, MAX_LIST_REGISTERS, Vgic, affinity};
 
 /// Bits of `ICH_HCR_EL2`.
 mod hcr {
@@ -140,6 +140,21 @@ impl<K: Kick> Vgic<K> {
                 own.inbox.put(behind.intid);
             }
         });
+        let route = affinity(cpu.vcpu) as u32;
+        let masked = cpu.groups() >> 1 == 0;
+        own.inbox.look_at_lpis(|intid| {
+            let Some(priority) = self.lpi_due(intid, route) else { return false };
+            if groups >> 1 != 0
+                && let Some(behind) = pending.offer(Candidate { masked, priority, intid }, limit)
+            {
+                more_pending = true;
+                // LPIs are in it still.
+                if behind.intid < FIRST_LPI {
+                    own.inbox.put(behind.intid);
+                }
+            }
+            true
+        });
         // Active ones first, since the guest is about to end them; but one place is for what it would take next.
         let reserved = pending.as_slice().len().min(1);
         while let Some(behind) = active.cut(limit - reserved) {
@@ -181,6 +196,14 @@ impl<K: Kick> Vgic<K> {
         state.load(cpu.vcpu, mine, ALL_GROUPS)?;
         let masked = !state.is_active() && !state.is_in(cpu.groups());
         Some((Candidate { masked, priority: state.rank(), intid }, state))
+    }
+
+    /// The priority of an LPI, if it is to be given to the vCPU of that affinity.
+    #[inline]
+    fn lpi_due(&self, intid: u32, affinity: u32) -> Option<u8> {
+        let word = self.lpis.get((intid - FIRST_LPI) as usize)?;
+        let state = State(word.load(Ordering::Acquire));
+        state.is_lpi_due(affinity).then(|| state.priority())
     }
 
     /// Loads an interrupt, if it still is what it was a moment ago. If it is not, the party that changed it has told
@@ -234,6 +257,8 @@ impl<K: Kick> Vgic<K> {
         // By reference: an array is copied whole, and here most of it is of no use.
         for (intid, register) in cpu.loaded[..cpu.count].iter().zip(&cpu.registers.lr) {
             let (pending, active, priority) = decode(*register);
+            // A CPU may say that an LPI is active until its end; to the architecture it never is.
+            let active = active && *intid < FIRST_LPI;
             let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {
@@ -282,6 +307,17 @@ impl<K: Kick> Vgic<K> {
             // A redistributor that sleeps asks to be woken by anything.
             let taken = asleep || state.priority() < mask && state.is_in(cpu.groups());
             found |= mine && taken && state.is_deliverable(groups);
+        });
+        let route = affinity(cpu.vcpu) as u32;
+        let is_on = groups >> 1 != 0 && (asleep || cpu.groups() >> 1 != 0);
+        own.inbox.look_at_lpis(|intid| {
+            // One is enough: the others are not looked at, and stay.
+            if found {
+                return true;
+            }
+            let Some(priority) = self.lpi_due(intid, route) else { return false };
+            found |= is_on && (asleep || priority < mask);
+            true
         });
         found
     }

@@ -1,6 +1,6 @@
 //! Interrupts from outside, and from vCPU to vCPU.
 
-use crate::state::State;
+use crate::state::{FIRST_LPI, State};
 use crate::vgic::{PRIVATE, in_parts};
 use crate::{Kick, NoSuchInterrupt, PART, Vgic, affinity};
 
@@ -15,6 +15,11 @@ pub enum SgiRegister {
 
 const fn is_ppi(intid: u32) -> bool {
     matches!(intid, 16..=31)
+}
+
+/// Whether it may be that of an SPI.
+const fn is_spi(intid: u32) -> bool {
+    matches!(intid, PRIVATE..FIRST_LPI)
 }
 
 impl<K: Kick> Vgic<K> {
@@ -35,7 +40,7 @@ impl<K: Kick> Vgic<K> {
     ///
     /// There is no such SPI.
     pub fn set_spi(&self, intid: u32, high: bool) -> Result<(), NoSuchInterrupt> {
-        self.inject(0, intid, intid >= PRIVATE, |state| state.with_line(high))
+        self.inject(0, intid, is_spi(intid), |state| state.with_line(high))
     }
 
     /// An edge of SPI `intid`. A level-sensitive one sees nothing of it.
@@ -44,9 +49,14 @@ impl<K: Kick> Vgic<K> {
     ///
     /// There is no such SPI.
     pub fn pulse_spi(&self, intid: u32) -> Result<(), NoSuchInterrupt> {
-        self.inject(0, intid, intid >= PRIVATE, |state| {
-            if state.is_edge() { state.latched() } else { state }
-        })
+        self.inject(
+            0,
+            intid,
+            is_spi(intid),
+            |state| {
+                if state.is_edge() { state.latched() } else { state }
+            },
+        )
     }
 
     /// Drives the line of PPI `intid` (16 to 31) of a vCPU. Nothing of a linked one, whose line is hardware's.
@@ -131,6 +141,9 @@ impl<K: Kick> Vgic<K> {
 
     /// The guest has written `intid` to `ICC_DIR_EL1`, which traps, on vCPU `vcpu`. What it has not is ignored.
     pub fn deactivate(&self, vcpu: usize, intid: u32) {
-        self.change(vcpu, intid, State::deactivated);
+        // LPIs have no active state.
+        if intid < FIRST_LPI {
+            self.change(vcpu, intid, State::deactivated);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! A `GICv3` as a guest sees it: distributor, redistributors, SGIs, and the list registers of the virtual CPU interface.
+//! A `GICv3` as a guest sees it: distributor, redistributors, SGIs, the list registers of the virtual CPU interface, and an
+//! ITS with its LPIs.
 //!
 //! The crate touches no hardware and has no unsafe code. The embedder traps the guest's accesses to the two frames and to
 //! `ICC_SGI1R_EL1` and its kin, moves [`Registers`] to and from `ICH_*_EL2`, and kicks vCPUs.
@@ -45,14 +46,18 @@
 //! - *Accesses to the frames*: [`Vgic::read`], [`Vgic::write`]. *`ICC_SGI1R_EL1`, `ICC_SGI0R_EL1`, `ICC_ASGI1R_EL1`*:
 //!   [`Vgic::sgi`]. *`ICC_DIR_EL1`*, which traps: [`Vgic::deactivate`]. (`ICH_HCR_EL2.TDIR` makes it trap. A CPU without
 //!   that bit, where `ICH_VTR_EL2.TDS` is zero, has `TC` instead, and its embedder sets that.)
+//! - *LPIs*, of a GIC made by [`Vgic::try_with_its`]: after a write to a frame, and once after a load, look at
+//!   [`Vgic::has_its_work`]; if there is some, one thread calls [`Vgic::serve_its`] until there is none. Devices call
+//!   [`Vgic::send_msi`].
 //! - *A linked physical interrupt* is taken at EL2 with `EOImode` 1, its priority dropped, and given to
 //!   [`Vgic::take_linked`].
 //!
 //! # Saved, and loaded
 //!
-//! The GIC of a machine whose vCPUs are all out of their guests is saved by [`Vgic::save_distributor`], and by
-//! [`Vgic::save_vcpu`] for each vCPU. Another becomes it by [`Vgic::load_distributor`] and [`Vgic::load_vcpu`], right after
-//! it was made, with as many vCPUs, SPIs and links; it may have more list registers, or fewer. Lines are as they were
+//! The GIC of a machine whose vCPUs are all out of their guests is saved by [`Vgic::save_distributor`], by
+//! [`Vgic::save_its`], if it has an ITS, and by [`Vgic::save_vcpu`] for each vCPU. Another becomes it by
+//! [`Vgic::load_distributor`], [`Vgic::load_its`] and [`Vgic::load_vcpu`], in this order and right after it was made, with as
+//! many vCPUs, SPIs and links, and the same [`ItsConfig`]; it may have more list registers, or fewer. Lines are as they were
 //! driven. A linked PPI that was taken is so still, which [`Vgic::holds_physical`] says at the vCPU's next entry.
 //!
 //! # How the state is guarded
@@ -77,7 +82,7 @@
 //! # How faithful it is
 //!
 //! There is one security state (`GICD_CTLR.DS`), affinity routing that is always on, both groups, and 32 priorities. There
-//! are no LPIs and no ITS, no message-based SPIs, no *1 of N* routing, and no extended ranges. What the manual (Arm IHI
+//! are no virtual LPIs, no two-level tables of an ITS, no message-based SPIs, no *1 of N* routing, and no extended ranges. What the manual (Arm IHI
 //! 0069) has for those reads as zero and ignores writes, and so do reserved offsets and sizes of access that a register
 //! does not have. A read of what only a running vCPU's list register knows ([`Read::Retry`]) waits for that vCPU to come
 //! out: guests see the true state.
@@ -95,6 +100,7 @@ mod error;
 mod frame;
 mod inbox;
 mod inject;
+mod its;
 mod list_register;
 mod load;
 mod saved;
@@ -104,9 +110,13 @@ mod vgic;
 
 pub use affinity::{MAX_VCPUS, affinity};
 pub use cpu::{CpuInterface, Registers};
-pub use error::{Error, NoSuchInterrupt};
-pub use frame::{DISTRIBUTOR_SIZE, Frame, REDISTRIBUTOR_SIZE, Read, Write};
+pub use error::{Error, NoSuchInterrupt, NotMapped};
+pub use frame::{DISTRIBUTOR_SIZE, Frame, ITS_SIZE, REDISTRIBUTOR_SIZE, Read, Write};
 pub use inject::SgiRegister;
+pub use its::lpi::GuestTables;
+pub use its::saved::ITS_STATE;
+pub use its::tables::ItsConfig;
+pub use its::work::Served;
 pub use mayfly_state;
 pub use saved::{DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside};
 pub use vgic::{Config, Kick, PART, Vgic};
@@ -116,3 +126,6 @@ pub const MAX_LIST_REGISTERS: usize = 16;
 
 /// The most SPIs: 32 to 1019.
 pub const MAX_SPIS: usize = 988;
+
+/// The most LPIs: 8192 to 12287.
+pub const MAX_LPIS: usize = inbox::MOST_LPIS;

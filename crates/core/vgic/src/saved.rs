@@ -90,7 +90,7 @@ impl<K: Kick> Vgic<K> {
         self.groups.store(from.bits("GICD_CTLR", ALL_GROUPS)?, Ordering::Relaxed);
         from.align()?;
         for own in &mut self.redistributors {
-            (1..=self.spis.len().div_ceil(32)).for_each(|word| own.0.inbox.begin(word, 0));
+            own.0.inbox.begin_shared();
         }
         let mut buffer = [0; 32];
         // Most words are like the one before, which is checked, and which no vCPU has to look at.
@@ -163,13 +163,13 @@ impl<K: Kick> Vgic<K> {
         let asleep = from.flag("GICR_WAKER")?;
         let own = &mut self.redistributors[vcpu].0;
         own.asleep.store(asleep.into(), Ordering::Relaxed);
-        own.inbox.begin(0, bits);
+        own.inbox.begin_own(bits);
         from.end()?;
         Ok(cpu)
     }
 
     /// The vCPU that has to look at an interrupt, if one has to.
-    fn looks_at(&self, vcpu: usize, intid: u32, state: State) -> Option<usize> {
+    pub(crate) fn looks_at(&self, vcpu: usize, intid: u32, state: State) -> Option<usize> {
         if state.is_active() {
             Some(state.owner())
         } else if state.is_deliverable(ALL_GROUPS) {
@@ -180,7 +180,7 @@ impl<K: Kick> Vgic<K> {
     }
 }
 
-fn save(state: State, to: &mut SectionWriter<'_, '_>) -> Result<(), VcpuInside> {
+pub(crate) fn save(state: State, to: &mut SectionWriter<'_, '_>) -> Result<(), VcpuInside> {
     to.u64(state.saved().ok_or(VcpuInside { vcpu: state.owner() })?);
     Ok(())
 }

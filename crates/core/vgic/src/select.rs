@@ -31,6 +31,10 @@ impl First {
     /// Puts `candidate` in its place; gives back the one that is now behind the first `limit`.
     pub(crate) fn offer(&mut self, candidate: Candidate, limit: usize) -> Option<Candidate> {
         let limit = limit.min(MAX_LIST_REGISTERS);
+        // So are most, where there are many.
+        if self.len == limit && self.as_slice().last().is_none_or(|last| *last < candidate) {
+            return Some(candidate);
+        }
         let place = self.as_slice().partition_point(|other| *other < candidate);
         if place >= limit {
             return Some(candidate);

@@ -16,9 +16,15 @@
 //! that it has fallen. While the interrupt is loaded, the list register has the line (*taken*), so that a line that is
 //! high later is the physical interrupt's next one. The latch of such an interrupt is what the guest's own writes make of
 //! it, and does not fall with the line.
+//!
+//! An LPI is an edge of group 1 that is never active. Its word says which redistributor it is pending at by a route, as that
+//! of an SPI does. Enable and priority come from the guest's table.
 
 use crate::MAX_VCPUS;
 use crate::load::{End, Load};
+
+/// The first LPI.
+pub(crate) const FIRST_LPI: u32 = 8192;
 
 /// The bits of the word.
 mod bit {
@@ -66,6 +72,9 @@ const SAVED: u64 = bit::AT_REST
 const OWNER_MASK: u64 = (1 << (RUNNING - OWNER)) - 1;
 const _: () = assert!(MAX_VCPUS as u64 <= OWNER_MASK + 1);
 
+/// The affinity of no vCPU.
+const NOBODY: u64 = 0xff_ffff;
+
 /// The bits of a priority that are kept: 32 levels, the fewest that a virtual CPU interface has.
 pub(crate) const PRIORITY_BITS: u8 = 0xf8;
 
@@ -78,6 +87,17 @@ impl State {
     pub(crate) const fn reset(edge: bool, hardware: bool) -> Self {
         let edge = if edge { bit::EDGE } else { 0 };
         Self(edge | if hardware { bit::HARDWARE } else { 0 })
+    }
+
+    /// An LPI after reset: disabled, and at no redistributor.
+    pub(crate) const fn reset_lpi() -> Self {
+        Self(bit::EDGE | bit::GROUP1 | NOBODY << AFFINITY)
+    }
+
+    /// Whether an LPI that is in no list register can be so.
+    pub(crate) const fn is_lpi(self) -> bool {
+        let never = bit::ACTIVE | bit::LINE | bit::HARDWARE;
+        self.is_edge() && self.is_group1() && !self.has(never)
     }
 
     /// As a saved state has it; `None` while a list register has it.
@@ -196,6 +216,22 @@ impl State {
     pub(crate) const fn with_enabled(self, enabled: bool) -> Self {
         let state = self.with(bit::ENABLED, enabled);
         if enabled || !self.is_enabled() { state } else { state.recall() }
+    }
+
+    /// An LPI as its byte of the guest's table says.
+    pub(crate) const fn configured(self, byte: u8) -> Self {
+        self.with_priority(byte).with_enabled(byte & 1 != 0)
+    }
+
+    /// Whether an LPI is to be given to the vCPU of that affinity, which has not got it.
+    pub(crate) const fn is_lpi_due(self, affinity: u32) -> bool {
+        let bits = bit::ENABLED | bit::LATCH;
+        self.0 & (bits | bit::LOADED) == bits && self.affinity() == affinity
+    }
+
+    /// An LPI that is pending at no redistributor any more.
+    pub(crate) const fn cleared(self) -> Self {
+        self.unlatched().recall()
     }
 
     /// Taken back from the list register, if there it is.

@@ -11,7 +11,9 @@ use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering};
 
 use crate::affinity::{self, MAX_VCPUS};
 use crate::inbox::Inbox;
-use crate::state::State;
+use crate::its::control::LpiControl;
+use crate::its::tables::{Its, ItsConfig};
+use crate::state::{FIRST_LPI, State};
 use crate::{CpuInterface, Error, MAX_LIST_REGISTERS, MAX_SPIS};
 
 /// SGIs and PPIs: a vCPU's own.
@@ -64,6 +66,7 @@ pub(crate) struct Redistributor {
     pub(crate) asleep: AtomicU32,
     /// The register whose true state this vCPU has asked for when it last read one, plus 1.
     pub(crate) asked: AtomicU64,
+    pub(crate) lpis: LpiControl,
 }
 
 /// The `GICv3` of one VM: a distributor, and a redistributor a vCPU. Shared by all vCPUs, and by all that inject; no
@@ -72,6 +75,9 @@ pub(crate) struct Redistributor {
 pub struct Vgic<K> {
     pub(crate) redistributors: Box<[CacheLine<Redistributor>]>,
     pub(crate) spis: Box<[AtomicU64]>,
+    /// None without an ITS.
+    pub(crate) lpis: Box<[AtomicU64]>,
+    pub(crate) its: Option<Its>,
     /// The enables of groups 0 and 1 of `GICD_CTLR`.
     pub(crate) groups: AtomicU32,
     /// How many words are recalled, so that a reader of `RWP` need not look at all. Each is counted before its word
@@ -124,6 +130,19 @@ impl<K: Kick> Vgic<K> {
     ///
     /// [`Error`] says which number is out of bounds; or there is no memory.
     pub fn try_new(config: Config<'_>, kick: K) -> Result<Self, Error> {
+        Self::of(config, None, kick)
+    }
+
+    /// The same with LPIs, and an ITS that is turned off.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Vgic::try_new`].
+    pub fn try_with_its(config: Config<'_>, its: ItsConfig, kick: K) -> Result<Self, Error> {
+        Self::of(config, Some(its), kick)
+    }
+
+    fn of(config: Config<'_>, its: Option<ItsConfig>, kick: K) -> Result<Self, Error> {
         let Config { vcpus, spis, list_registers, linked } = config;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
             return Err(Error::Vcpus(vcpus));
@@ -135,7 +154,8 @@ impl<K: Kick> Vgic<K> {
             return Err(Error::ListRegisters(list_registers));
         }
         let links = links(linked)?;
-        let words = 1 + spis.div_ceil(32);
+        let its = its.map(|its| Its::try_new(its, vcpus)).transpose()?;
+        let lpis = its.as_ref().map_or(0, |its| its.config.lpis);
         // As `reset` leaves it, in one pass: a VM waits for this, and a VM of many vCPUs has many words.
         let private =
             |intid: usize| AtomicU64::new(State::reset(intid < SGIS as usize, links[intid] != 0).0);
@@ -143,12 +163,15 @@ impl<K: Kick> Vgic<K> {
             redistributors: try_collect(vcpus, |_| {
                 Ok(CacheLine(Redistributor {
                     interrupts: core::array::from_fn(private),
-                    inbox: Inbox::try_full(words)?,
+                    inbox: Inbox::try_full(PRIVATE as usize + spis, lpis)?,
                     asleep: AtomicU32::new(0),
                     asked: AtomicU64::new(0),
+                    lpis: LpiControl::default(),
                 }))
             })?,
             spis: try_collect(spis, |_| Ok(AtomicU64::new(State::reset(false, false).0)))?,
+            lpis: try_collect(lpis, |_| Ok(AtomicU64::new(State::reset_lpi().0)))?,
+            its,
             groups: AtomicU32::new(0),
             recalled: AtomicU32::new(0),
             list_registers,
@@ -173,10 +196,17 @@ impl<K: Kick> Vgic<K> {
             redistributor.asleep.store(0, Ordering::Relaxed);
             redistributor.asked.store(0, Ordering::Relaxed);
             redistributor.inbox.put_all();
+            redistributor.lpis.reset();
         }
         for word in &*self.spis {
             let line = State(word.load(Ordering::Relaxed)).is_high();
             word.store(State::reset(false, false).with_line(line).0, Ordering::Relaxed);
+        }
+        for word in &*self.lpis {
+            word.store(State::reset_lpi().0, Ordering::Relaxed);
+        }
+        if let Some(its) = &self.its {
+            its.reset();
         }
     }
 
@@ -204,9 +234,11 @@ impl<K: Kick> Vgic<K> {
     /// The word of an interrupt: a vCPU's own, or anybody's.
     pub(crate) fn word(&self, vcpu: usize, intid: u32) -> Option<&AtomicU64> {
         if intid < PRIVATE {
-            self.redistributors.get(vcpu)?.interrupts.get(intid as usize)
-        } else {
-            self.spis.get((intid - PRIVATE) as usize)
+            return self.redistributors.get(vcpu)?.interrupts.get(intid as usize);
+        }
+        match self.spis.get((intid - PRIVATE) as usize) {
+            None => self.lpis.get(intid.checked_sub(FIRST_LPI)? as usize),
+            spi => spi,
         }
     }
 

@@ -19,6 +19,7 @@
 
 use core::fmt;
 
+use mayfly_vgic::ItsConfig;
 use mayfly_vm::platform::address::PAGE_SIZE;
 
 use crate::arm64::layout::BLOCK;
@@ -42,6 +43,12 @@ const HEAP: u64 = 128 << 10;
 const VCPU_HEAP: u64 = 4 << 10;
 /// Bytes of heap of a VM, whether it runs or not.
 const CREATED_HEAP: u64 = 8 << 10;
+/// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
+/// that tries them, and little enough that a vCPU looks at all of its LPIs in a few thousand instructions.
+pub const ITS: ItsConfig = ItsConfig { lpis: 128, device_bits: 4, event_bits: 8 };
+/// Bytes of heap of an ITS: four an event, eight an LPI, and as many again for the rest, which is its state when the VM is
+/// frozen, mostly.
+const ITS_HEAP: u64 = 2 * (4 << (ITS.device_bits + ITS.event_bits)) + 16 * ITS.lpis as u64;
 /// What is guaranteed for each byte of heap.
 pub const HEAP_PIECES: u64 = 2;
 
@@ -87,7 +94,8 @@ impl Needs {
             + chunks(threads, sizes.stack_order);
         let disk = chunks(disk_bytes.div_ceil(PAGE_SIZE) + disk_bytes.div_ceil(BLOCK), 0);
         let words = |bytes: u64| bytes.div_ceil(BLOCK) * size_of::<u64>() as u64;
-        let heap = HEAP_PIECES * (HEAP + vcpus * VCPU_HEAP + words(plan.memory));
+        let its = if plan.its { ITS_HEAP } else { 0 };
+        let heap = HEAP_PIECES * (HEAP + its + vcpus * VCPU_HEAP + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);
         Self { memory, pages, run, disk, table_frames, heap, disk_heap }
     }
@@ -154,6 +162,13 @@ mod tests {
         assert_eq!(whole.table_frames, half.table_frames);
         let none = Needs::of(&plan("memory=1G overcommit=yes"), 0, SIZES);
         assert_eq!((none.memory, half.pages - none.pages), (0, (512 << 20) / CHUNK_BYTES));
+    }
+
+    #[test]
+    fn an_its_is_guaranteed_its_mappings_and_its_lpis_and_as_much_for_its_state() {
+        let heap = |parameters| Needs::of(&plan(parameters), 0, SIZES).heap;
+        let (mappings, lpis) = (4 << (4 + 8), 8 * 128);
+        assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * 2 * (mappings + lpis));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Plan {
     pub partition: Option<PartitionUse>,
     /// Its network card.
     pub card: Card,
+    /// Its interrupt controller has LPIs, and an ITS.
+    pub its: bool,
     /// Its weight in the division of processor time.
     pub weight: u32,
     /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
@@ -107,6 +109,7 @@ impl Plan {
             disk: 0,
             partition: None,
             card: Card::default(),
+            its: false,
             weight: Share::WEIGHT,
             cap: None,
             starts: true,
@@ -184,8 +187,8 @@ impl Plan {
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
         let mut plan = self.changed(name, parameters, None)?;
         let same = |plan: &Self| {
-            let Self { vcpus, memory, disk, partition, card, .. } = plan;
-            (*vcpus, *memory, *disk, partition.clone(), card.clone())
+            let Self { vcpus, memory, disk, partition, card, its, .. } = plan;
+            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its)
         };
         if same(&plan) != same(self) {
             return Err(
@@ -256,6 +259,11 @@ impl Plan {
                     );
                 }
             },
+            "its" => match value {
+                "yes" => self.its = true,
+                "no" => self.its = false,
+                _ => return wrong("its is yes or no"),
+            },
             "start" => match value {
                 "yes" => self.starts = true,
                 "no" => self.starts = false,
@@ -265,7 +273,7 @@ impl Plan {
                 Ok(true) => {}
                 Ok(false) => {
                     return wrong(
-                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, weight=, cap= and start=",
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, weight=, cap= and start=",
                     );
                 }
                 Err(what) => return wrong(what),

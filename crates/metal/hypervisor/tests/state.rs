@@ -11,8 +11,9 @@ use mayfly_devices::rtc::Pl031;
 use mayfly_devices::virtio::net::Net;
 use mayfly_devices::virtio::{Block, Disk, DiskError, Entropy, Mmio};
 use mayfly_hypervisor::arm64::state::{self, Fresh, NotStopped, Parts, Shape, Start};
+use mayfly_hypervisor::needs;
 use mayfly_state::{Error, NoRoom, SectionWriter, State, Writer};
-use mayfly_vgic::{Config, CpuInterface, Frame, Vgic, affinity};
+use mayfly_vgic::{Config, CpuInterface, Frame, Read, Vgic, affinity};
 use proptest::prelude::*;
 
 const VCPUS: usize = 3;
@@ -89,10 +90,15 @@ fn processors() -> saved::Machine {
     saved::Machine::new(&[0x22; 9], 2, CacheType::new(0x8444_c004), 62_500_000)
 }
 
+const GIC: Config<'_> =
+    Config { vcpus: VCPUS, spis: 32, list_registers: 4, linked: &[(27, 27), (30, 30)] };
+
 fn gic() -> Vgic<fn(usize)> {
-    let config =
-        Config { vcpus: VCPUS, spis: 32, list_registers: 4, linked: &[(27, 27), (30, 30)] };
-    Vgic::try_new(config, (|_| {}) as fn(usize)).unwrap()
+    Vgic::try_new(GIC, (|_| {}) as fn(usize)).unwrap()
+}
+
+fn gic_with_its() -> Vgic<fn(usize)> {
+    Vgic::try_with_its(GIC, needs::ITS, (|_| {}) as fn(usize)).unwrap()
 }
 
 fn context(vcpu: usize) -> Context {
@@ -105,7 +111,10 @@ fn entropy() -> Mmio<Entropy<Fill>> {
 
 impl Machine {
     fn new(shape: Shape) -> Self {
-        let gic = gic();
+        Self::of(shape, gic())
+    }
+
+    fn of(shape: Shape, gic: Vgic<fn(usize)>) -> Self {
         let thread = |vcpu| Thread {
             interface: gic.cpu_interface(vcpu).unwrap(),
             general: Registers { pstate: 0x3c5, ..Registers::default() },
@@ -133,6 +142,7 @@ impl Machine {
         let mut writer = Writer::new(buffer);
         let parts = Parts {
             shape: self.shape,
+            pause: || (),
             processors: &self.processors,
             virtual_count: self.virtual_count,
             gic: &self.gic,
@@ -156,10 +166,17 @@ impl Machine {
 
     /// A machine of this shape that goes on as the saved one.
     fn load(from: State<'_>, shape: Shape) -> Result<Self, Error> {
-        let mut machine = Self::new(shape);
+        Self::new(shape).going_on(from)
+    }
+
+    /// This one, as the saved one.
+    fn going_on(self, from: State<'_>) -> Result<Self, Error> {
+        let mut machine = self;
+        let shape = machine.shape;
         let mut vcpus = Vec::new();
         let fresh = Fresh {
             shape,
+            pause: || (),
             processors: &machine.processors,
             gic: &mut machine.gic,
             uart: &mut machine.uart,
@@ -295,6 +312,29 @@ fn a_state_is_not_loaded_into_a_machine_of_another_shape() {
     let bare = Shape { has_disk: false, has_card: false, ..SHAPE };
     let bytes = Machine::new(bare).save().unwrap();
     assert_eq!(load(&bytes, bare), Ok(()));
+}
+
+#[test]
+fn a_machine_with_an_its_goes_on_with_its_registers_and_one_without_is_another() {
+    let machine = Machine::of(SHAPE, gic_with_its());
+    for (offset, value) in [(0x80, 1 << 63 | 0x4800_0000), (0x100, 1 << 63), (0, 1)] {
+        machine.gic.write(Frame::Its, offset, if offset == 0 { 4 } else { 8 }, value);
+    }
+    let bytes = machine.save().unwrap();
+    let state = State::open(&bytes).unwrap();
+    let other = Machine::of(SHAPE, gic_with_its()).going_on(state).unwrap();
+    assert_eq!(other.save().unwrap(), bytes);
+    assert_eq!(other.gic.read(0, Frame::Its, 0x80, 8), Read::Value(1 << 63 | 0x4800_0000));
+    let refused = |loaded: Result<Machine, Error>| loaded.map(|_| ()).unwrap_err().to_string();
+    assert_eq!(
+        refused(Machine::load(state, SHAPE)),
+        "the state has section `its` 0 where this machine has `psci` 0"
+    );
+    let bytes = Machine::new(SHAPE).save().unwrap();
+    assert_eq!(
+        refused(Machine::of(SHAPE, gic_with_its()).going_on(State::open(&bytes).unwrap())),
+        "the state has section `psci` 0 where this machine has `its` 0"
+    );
 }
 
 #[test]

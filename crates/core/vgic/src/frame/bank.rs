@@ -1,6 +1,6 @@
 //! Registers with a field an interrupt, which distributor and redistributor have at the same offsets.
 
-use mayfly_platform::sync::Ordering;
+use mayfly_platform::sync::{AtomicU64, Ordering};
 
 use super::{Frame, Read};
 use crate::state::State;
@@ -178,10 +178,14 @@ impl<K: Kick> Vgic<K> {
         if self.recalled.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let words = match frame {
-            Frame::Distributor => &*self.spis,
-            Frame::Redistributors => &self.redistributors[vcpu].interrupts[..],
-        };
-        words.iter().any(|word| State(word.load(Ordering::Acquire)).is_recalled())
+        let state = |word: &AtomicU64| State(word.load(Ordering::Acquire));
+        if frame == Frame::Distributor {
+            return self.spis.iter().any(|word| state(word).is_recalled());
+        }
+        let own = &self.redistributors[vcpu].interrupts;
+        // Its vCPU has it loaded, or none has and it is not recalled.
+        let lpi = |state: State| state.is_recalled() && state.owner() == vcpu;
+        own.iter().any(|word| state(word).is_recalled())
+            || self.lpis.iter().any(|word| lpi(state(word)))
     }
 }

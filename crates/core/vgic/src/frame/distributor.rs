@@ -4,7 +4,7 @@ use mayfly_platform::sync::{Ordering, fence};
 
 use super::bank::Fields;
 use super::{Frame, IIDR, Read, Write, identification};
-use crate::state::State;
+use crate::state::{FIRST_LPI, State};
 use crate::vgic::{ALL_GROUPS, PRIVATE, in_parts};
 use crate::{Kick, Vgic};
 
@@ -20,8 +20,16 @@ const IROUTER: u64 = 0x6100;
 const CTLR_FIXED: u64 = 1 << 4 | 1 << 6;
 const CTLR_RWP: u64 = 1 << 31;
 
-/// `IDbits`: interrupt numbers have 10 bits. `No1N`: an SPI has one target.
-const TYPER_FIXED: u64 = 9 << 19 | 1 << 25;
+/// `No1N`: an SPI has one target.
+const TYPER_FIXED: u64 = 1 << 25;
+
+/// `IDbits`: interrupt numbers have 10 bits, or 14 where there are LPIs; and how many of these, as a power of two less one.
+const fn numbers_in_typer(lpis: usize) -> u64 {
+    match lpis {
+        0 => 9 << 19,
+        lpis => 13 << 19 | 1 << 17 | (lpis.ilog2() as u64 - 1) << 11,
+    }
+}
 
 /// The SPI that the router register at `offset` is of.
 fn routed(offset: u64) -> Option<u32> {
@@ -55,7 +63,10 @@ impl<K: Kick> Vgic<K> {
                 let groups = u64::from(self.groups.load(Ordering::Acquire));
                 Read::Value(CTLR_FIXED | groups | if recalled { CTLR_RWP } else { 0 })
             }
-            TYPER => Read::Value(TYPER_FIXED | self.spis().div_ceil(32) as u64),
+            TYPER => {
+                let numbers = numbers_in_typer(self.lpis.len());
+                Read::Value(TYPER_FIXED | numbers | self.spis().div_ceil(32) as u64)
+            }
             IIDR_OFFSET => Read::Value(IIDR),
             TYPER2 | STATUSR => Read::Value(0),
             _ => identification(offset, 0x92).map_or(Read::Reserved, Read::Value),
@@ -114,5 +125,6 @@ impl<K: Kick> Vgic<K> {
         fence(Ordering::SeqCst);
         in_parts(self.vcpus(), pause, |vcpu| (0..PRIVATE).for_each(|intid| recall(vcpu, intid)));
         in_parts(self.spis(), pause, |spi| recall(0, PRIVATE + spi as u32));
+        in_parts(self.lpis.len(), pause, |lpi| recall(0, FIRST_LPI + lpi as u32));
     }
 }

@@ -2,7 +2,10 @@
 
 mod bank;
 mod distributor;
+mod its;
 mod redistributor;
+
+pub(crate) use its::{BASER_BITS, CBASER_BITS};
 
 use crate::{Kick, Vgic};
 
@@ -12,6 +15,9 @@ pub const DISTRIBUTOR_SIZE: u64 = 0x1_0000;
 /// The bytes of a redistributor, which are two frames. Those of all vCPUs follow each other in the order of their numbers.
 pub const REDISTRIBUTOR_SIZE: u64 = 0x2_0000;
 
+/// The bytes of an ITS, which are two frames: its registers, and the one for the writes of devices.
+pub const ITS_SIZE: u64 = 0x2_0000;
+
 /// Which registers are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -19,6 +25,8 @@ pub enum Frame {
     Distributor,
     /// Those of all redistributors, from the first byte of the first.
     Redistributors,
+    /// The ITS's. A GIC without one has none.
+    Its,
 }
 
 /// What a read gives.
@@ -41,6 +49,24 @@ pub enum Write {
     Done,
     /// There is no such register, or it is not written, or not so: the write is ignored.
     Reserved,
+}
+
+/// A 64-bit register, or the half of it that an access of `len` bytes at `offset` is to.
+const fn half(register: u64, offset: u64, len: u64) -> u64 {
+    match (len, offset % 8) {
+        (8, _) => register,
+        (_, 0) => register & 0xffff_ffff,
+        _ => register >> 32,
+    }
+}
+
+/// The register with what such an access writes.
+const fn with_half(register: u64, offset: u64, len: u64, value: u64) -> u64 {
+    match (len, offset % 8) {
+        (8, _) => value,
+        (_, 0) => register & !0xffff_ffff | value & 0xffff_ffff,
+        _ => register & 0xffff_ffff | value << 32,
+    }
 }
 
 /// The identification registers, from 0xffd0 on, a byte each: a `GICv3` (`PIDR2.ArchRev`), as Arm's GIC-500 has them.
@@ -70,6 +96,7 @@ impl<K: Kick> Vgic<K> {
                     _ => Read::Reserved,
                 }
             }
+            Frame::Its => self.read_its(offset, len),
         }
     }
 
@@ -103,6 +130,7 @@ impl<K: Kick> Vgic<K> {
                     _ => Write::Reserved,
                 }
             }
+            Frame::Its => self.write_its(offset, len, value, pause),
         }
     }
 }

@@ -6,6 +6,7 @@ const PENDING: u64 = 1 << 62;
 const ACTIVE: u64 = 1 << 63;
 const HARDWARE: u64 = 1 << 61;
 const EOI: u64 = 1 << 41;
+const FIRST_LPI: u32 = 8192;
 
 pub(crate) fn intid(register: u64) -> u32 {
     register as u32
@@ -50,7 +51,9 @@ impl Cpu<'_> {
     pub(crate) fn acknowledge(&mut self) -> Option<u32> {
         let index = self.best()?;
         let register = &mut self.0.lr[index];
-        *register ^= PENDING | ACTIVE;
+        // LPIs have no active state.
+        let active = if intid(*register) < FIRST_LPI { ACTIVE } else { 0 };
+        *register ^= PENDING | active;
         let level = 1 << (priority(*register) / 8);
         if group(*register) == 0 {
             self.0.ap0r[0] |= level;
@@ -76,7 +79,8 @@ impl Cpu<'_> {
             .find(|register| intid(**register) == ended && **register & ACTIVE != 0);
         match entry {
             Some(register) => *register &= !ACTIVE,
-            None => self.0.hcr += 1 << 27,
+            None if ended < FIRST_LPI => self.0.hcr += 1 << 27,
+            None => {}
         }
     }
 

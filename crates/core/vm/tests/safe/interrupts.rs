@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use proptest::prelude::*;
 
-use mayfly_vgic::{Config, CpuInterface, Frame, Kick, Read, SgiRegister, Vgic, Write};
+use mayfly_vgic::{
+    Config, CpuInterface, Frame, GuestTables, ItsConfig, Kick, Read, SgiRegister, Vgic, Write,
+};
 use mayfly_vm::Vm;
 use mayfly_vm::testing::Kinds;
 
@@ -93,6 +95,14 @@ pub(crate) enum Step {
         vcpu: usize,
         intid: u32,
     },
+    /// With commands and tables that are these bytes, wherever they are.
+    ServeIts {
+        bytes: [u8; 32],
+    },
+    Message {
+        device: u32,
+        event: u32,
+    },
     Look {
         vcpu: usize,
     },
@@ -119,6 +129,7 @@ fn offset() -> impl Strategy<Value = u64> {
         2 => 0x400..0x450_u64,
         2 => (0..12_u64).prop_map(|spi| 0x6100 + spi * 8),
         2 => prop::sample::select(vec![0_u64, 0x14, 0xc00, 0xc04, 0xc08]),
+        2 => prop::sample::select(vec![0_u64, 0x70, 0x78, 0x80, 0x88, 0x100, 0x108]),
         1 => 0..0x1_0000_u64,
     ];
     (vcpu, any::<bool>(), register).prop_map(|(vcpu, of_sgis, register)| {
@@ -131,7 +142,16 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
     let (vcpu, at) = (0..4_usize, any::<usize>());
     let intid = prop_oneof![3 => 0..20_u32, 2 => Just(LINKED), 6 => 32..44_u32, 1 => any::<u32>()];
     let len = prop_oneof![8 => Just(4_u64), 1 => Just(1), 1 => Just(8), 1 => any::<u64>()];
-    let frame = prop_oneof![Just(Frame::Distributor), Just(Frame::Redistributors)];
+    let frame = prop_oneof![2 => Just(Frame::Distributor), 2 => Just(Frame::Redistributors), 1 => Just(Frame::Its)];
+    let command = prop_oneof![
+        3 => (0..16_u8, 0..4_u8, 0..4_u8, any::<bool>()).prop_map(|(number, device, lpi, is_valid)| {
+            let mut bytes = [0; 32];
+            (bytes[0], bytes[4], bytes[8], bytes[12]) = (number, device, lpi & 1, lpi);
+            (bytes[13], bytes[23]) = (0x20, u8::from(is_valid) << 7);
+            bytes
+        }),
+        1 => prop::array::uniform32(any::<u8>()),
+    ];
     let register = prop_oneof![Just(SgiRegister::Sgi0), Just(SgiRegister::Sgi1)];
     let act = prop_oneof![3 => Just(Act::Nothing), 1 => Just(Act::Panics), 1 => Just(Act::Injects)];
     let count = |most: usize| prop_oneof![4 => 0..=most, 1 => any::<usize>()];
@@ -159,6 +179,8 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
             .prop_map(|(vcpu, intid, takes)| Step::Linked { vcpu, intid, takes }),
         2 => (vcpu.clone(), intid.clone())
             .prop_map(|(vcpu, intid)| Step::Deactivate { vcpu, intid }),
+        3 => command.prop_map(|bytes| Step::ServeIts { bytes }),
+        2 => (0..4_u32, 0..4_u32).prop_map(|(device, event)| Step::Message { device, event }),
         1 => vcpu.prop_map(|vcpu| Step::Look { vcpu }),
         1 => Just(Step::Reset),
         1 => (count(4), count(64), count(17), (intid.clone(), intid)).prop_map(
@@ -167,6 +189,20 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
             }
         ),
     ]
+}
+
+/// Memory that has the same bytes everywhere.
+struct Same([u8; 32]);
+
+impl GuestTables for Same {
+    fn read(&self, _: u64, into: &mut [u8]) -> bool {
+        into.iter_mut().zip(self.0.iter().cycle()).for_each(|(to, from)| *to = *from);
+        true
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> bool {
+        true
+    }
 }
 
 /// Kicks the vCPU of its VM that has the same number.
@@ -246,12 +282,16 @@ impl Gics {
         let act = Arc::new(Mutex::new(Act::Nothing));
         let small = Config { vcpus: 2, spis: 8, list_registers: 2, linked: &[(LINKED, LINKED)] };
         let large = Config { vcpus: 3, spis: 40, list_registers: 4, linked: &[] };
-        let mut configs = [small, large].into_iter();
+        let its = ItsConfig { lpis: 64, device_bits: 2, event_bits: 2 };
+        let mut configs = [(small, None), (large, Some(its))].into_iter();
         let gics = vms.map(|vm| {
-            let config = configs.next().unwrap();
+            let (config, its) = configs.next().unwrap();
             let gic = Arc::new_cyclic(|gic| {
                 let kicks = Kicks { vm, gic: gic.clone(), act: Arc::clone(&act) };
-                Vgic::try_new(config, kicks).unwrap()
+                match its {
+                    Some(its) => Vgic::try_with_its(config, its, kicks).unwrap(),
+                    None => Vgic::try_new(config, kicks).unwrap(),
+                }
             });
             turn_on(&gic);
             gic
@@ -337,6 +377,11 @@ impl Gics {
             Step::Linked { vcpu, intid, takes: true } => drop(gic.take_linked(vcpu, intid)),
             Step::Linked { vcpu, intid, takes: false } => drop(gic.withdraw_linked(vcpu, intid)),
             Step::Deactivate { vcpu, intid } => gic.deactivate(vcpu, intid),
+            Step::ServeIts { bytes } => {
+                let _ = gic.serve_its(&Same(bytes), &mut || pauses += 1);
+                assert!(gic.has_its() || pauses == 0 && !gic.has_its_work());
+            }
+            Step::Message { device, event } => drop(gic.send_msi(device, event)),
             Step::Look { vcpu } => {
                 let _ = (gic.holds_physical(vcpu, LINKED), mayfly_vgic::affinity(vcpu));
             }

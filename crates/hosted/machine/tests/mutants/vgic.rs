@@ -5,6 +5,9 @@ use crate::{Checker, Killer, Mutant};
 const INBOX: &str = "core/vgic/src/inbox.rs";
 const CPU: &str = "core/vgic/src/cpu.rs";
 const BANK: &str = "core/vgic/src/frame/bank.rs";
+const ITS: &str = "core/vgic/src/frame/its.rs";
+const LPI: &str = "core/vgic/src/its/lpi.rs";
+const TABLES: &str = "core/vgic/src/its/tables.rs";
 const DISTRIBUTOR: &str = "core/vgic/src/frame/distributor.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
@@ -27,13 +30,191 @@ const TURNED_OFF: Killer = loom(
     "panicked",
 );
 
+const LPI_SENT: Killer = loom(
+    "its::loom_a_vcpu_that_enters_has_the_lpis_that_were_sent_or_is_told_to_come_out",
+    "it is lost",
+);
+
+const LPI_OFF: Killer =
+    loom("its::loom_no_lpi_is_pending_at_a_redistributor_that_was_turned_off", "an LPI is pending");
+
+const QUEUED: Killer = loom("its::loom_a_command_that_is_queued_is_executed_or_noted", "panicked");
+
+const QUIESCENT: Killer = loom(
+    "its::loom_no_command_begins_once_the_guest_has_seen_that_the_its_is_quiescent",
+    "a command began",
+);
+
 pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "who takes an LPI out looks at it once more",
+        edits: &[(
+            INBOX,
+            "                    if is_due(FIRST_LPI + lpi) {
+",
+            "                    if false {
+",
+        )],
+        killer: LPI_SENT,
+    },
+    Mutant {
+        step: "and sees it as who has put it there",
+        edits: &[(
+            INBOX,
+            "word.fetch_and(!bit, Ordering::AcqRel);",
+            "word.fetch_and(!bit, Ordering::Relaxed);",
+        )],
+        killer: LPI_SENT,
+    },
+    Mutant {
+        step: "who takes the bit of a word of LPIs out looks at that word once more",
+        edits: &[(
+            INBOX,
+            "                if word.load(Ordering::Relaxed) != 0 {
+                    summary",
+            "                if false {
+                    summary",
+        )],
+        killer: LPI_SENT,
+    },
+    Mutant {
+        step: "and sees the LPIs in it",
+        edits: &[(
+            INBOX,
+            "summary.fetch_and(!(1 << place), Ordering::AcqRel);",
+            "summary.fetch_and(!(1 << place), Ordering::Relaxed);",
+        )],
+        killer: LPI_SENT,
+    },
+    Mutant {
+        step: "an LPI's own bit is set before that of its word",
+        edits: &[(
+            INBOX,
+            "word.fetch_or(1 << (lpi % WORD), Ordering::Release);
+                (self.words.len() - 1) * WORD + lpi / WORD",
+            "let at = (self.words.len() - 1) * WORD + lpi / WORD;
+                self.words[at / WORD].fetch_or(1 << (at % WORD), Ordering::Release);
+                word.fetch_or(1 << (lpi % WORD), Ordering::Release);
+                return;",
+        )],
+        killer: LPI_SENT,
+    },
+    Mutant {
+        step: "who has sent an LPI looks whether its redistributor takes LPIs",
+        edits: &[(
+            LPI,
+            "        if !own.lpis.accepts() {
+            let",
+            "        if false {
+            let",
+        )],
+        killer: LPI_OFF,
+    },
+    Mutant {
+        step: "and passes a fence before that",
+        edits: &[(
+            LPI,
+            "        fence(Ordering::SeqCst);
+        if !own.lpis.accepts() {",
+            "        if !own.lpis.accepts() {",
+        )],
+        killer: LPI_OFF,
+    },
+    Mutant {
+        step: "who turns LPIs off passes one before it looks which are pending",
+        edits: &[(
+            LPI,
+            "            fence(Ordering::SeqCst);
+            self.write_pending",
+            "            self.write_pending",
+        )],
+        killer: LPI_OFF,
+    },
+    Mutant {
+        step: "the note that there is work comes after what makes it",
+        edits: &[(
+            ITS,
+            "                    its.cwriter.store(end, Ordering::Release);
+                    its.has_work();
+",
+            "                    its.has_work();
+                    its.cwriter.store(end, Ordering::Release);
+",
+        )],
+        killer: QUEUED,
+    },
+    Mutant {
+        step: "the note is taken before the work is looked for",
+        edits: &[(
+            "core/vgic/src/its/work.rs",
+            "        its.take_work();
+        let served = self.serve_alone(its, memory, pause);
+",
+            "        let served = self.serve_alone(its, memory, pause);
+        its.take_work();
+",
+        )],
+        killer: QUEUED,
+    },
+    Mutant {
+        step: "who notes work releases it",
+        edits: &[(
+            TABLES,
+            "self.work.swap(1, Ordering::AcqRel);",
+            "self.work.swap(1, Ordering::Relaxed);",
+        )],
+        killer: QUEUED,
+    },
+    Mutant {
+        step: "who takes the note acquires it",
+        edits: &[(
+            TABLES,
+            "self.work.swap(0, Ordering::AcqRel);",
+            "self.work.swap(0, Ordering::Relaxed);",
+        )],
+        killer: QUEUED,
+    },
+    Mutant {
+        step: "a command is in memory before the end of the queue is behind it",
+        edits: &[(
+            ITS,
+            "its.cwriter.store(end, Ordering::Release);",
+            "its.cwriter.store(end, Ordering::Relaxed);",
+        )],
+        killer: QUEUED,
+    },
+    Mutant {
+        step: "who serves is busy before it takes the note",
+        edits: &[
+            ("core/vgic/src/its/work.rs", "        its.take_work();\n", ""),
+            (
+                "core/vgic/src/its/work.rs",
+                "        let Some(_busy) = its.begin() else {",
+                "        its.take_work();
+        let Some(_busy) = its.begin() else {",
+            ),
+        ],
+        killer: QUIESCENT,
+    },
+    Mutant {
+        step: "who turns the ITS off notes it after that",
+        edits: &[(
+            ITS,
+            "                its.enabled.store((value & CTLR_ENABLED) as u32, Ordering::Release);
+                its.has_work();
+",
+            "                its.has_work();
+                its.enabled.store((value & CTLR_ENABLED) as u32, Ordering::Release);
+",
+        )],
+        killer: QUIESCENT,
+    },
     Mutant {
         step: "an interrupt is pending before it is put into the inbox",
         edits: &[(
             INBOX,
-            "word.fetch_or(1 << (intid % 32), Ordering::Release);",
-            "word.fetch_or(1 << (intid % 32), Ordering::Relaxed);",
+            "word.fetch_or(1 << (at % WORD), Ordering::Release);",
+            "word.fetch_or(1 << (at % WORD), Ordering::Relaxed);",
         )],
         killer: ENTERS,
     },
@@ -68,8 +249,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "who has everything looked at hides nothing that others have put there",
         edits: &[(
             INBOX,
-            "word.fetch_or(u32::MAX, Ordering::Release);",
-            "word.store(u32::MAX, Ordering::Release);",
+            "word.fetch_or(u64::MAX, Ordering::Release);",
+            "word.store(u64::MAX, Ordering::Release);",
         )],
         killer: loom(
             "loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it",

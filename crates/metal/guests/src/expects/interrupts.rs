@@ -6,11 +6,11 @@ use crate::machine::{
     get, holds, open, read8, read32, read64, set, soon, vcpu, wait_for_interrupt, write8, write32,
     write64,
 };
-use crate::{overflow, timer};
+use crate::{its, overflow, timer};
 
-const DISTRIBUTOR: usize = 0x0800_0000;
-const REDISTRIBUTORS: usize = 0x080a_0000;
-const VCPUS: usize = 3;
+pub(crate) const DISTRIBUTOR: usize = 0x0800_0000;
+pub(crate) const REDISTRIBUTORS: usize = 0x080a_0000;
+pub(crate) const VCPUS: usize = 3;
 /// `ICC_IAR` of no interrupt.
 const SPURIOUS: u64 = 1020;
 
@@ -47,6 +47,10 @@ pub(crate) fn taken_times(number: u32) -> u32 {
 /// An interrupt of group `group` has come.
 pub(crate) extern "C" fn taken(group: u64) {
     let number = if group == 0 { get!("icc_iar0_el1") } else { get!("icc_iar1_el1") };
+    if its::taken(number) {
+        set!("icc_eoir1_el1", number);
+        return;
+    }
     if number >= SPURIOUS {
         return;
     }

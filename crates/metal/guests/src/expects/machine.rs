@@ -129,6 +129,16 @@ pub(crate) fn call(function: u64, arguments: [u64; 3]) -> u64 {
     result
 }
 
+/// Whether the device tree has that word somewhere.
+pub(crate) fn has_word(tree: usize, word: &[u8]) -> bool {
+    // SAFETY: the device tree is where the boot protocol says, and its second word is how long it is.
+    let tree = unsafe {
+        let bytes = u32::from_be(with_exposed_provenance::<u32>(tree + 4).read());
+        core::slice::from_raw_parts(with_exposed_provenance::<u8>(tree), bytes as usize)
+    };
+    tree.windows(word.len()).any(|window| window == word)
+}
+
 static HELD: AtomicU32 = AtomicU32::new(0);
 static FAILED: AtomicU32 = AtomicU32::new(0);
 

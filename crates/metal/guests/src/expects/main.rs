@@ -1,8 +1,9 @@
 //! A guest that checks what kernels expect of their machine: both timers, the interrupt controller, performance
-//! counters, debug exceptions, PSCI, and the identification of devices. It prints a line for each expectation, and how many held.
+//! counters, debug exceptions, LPIs, PSCI, and the identification of devices. It prints a line for each expectation, and how many held.
 //!
 //! Its MMU is off. It has up to three vCPUs, which begin at `secondary` with a function's address in x0. It never writes
-//! `GICR_WAKER`. With `guest=resets` on its command line it resets the machine instead, in each run.
+//! `GICR_WAKER`. With `guest=resets` on its command line it resets the machine instead, in each run; with `guest=its` it
+//! checks LPIs alone, which it does only where there is an ITS.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -16,6 +17,8 @@ mod devices;
 mod entry;
 #[cfg(target_os = "none")]
 mod interrupts;
+#[cfg(target_os = "none")]
+mod its;
 #[cfg(target_os = "none")]
 mod machine;
 #[cfg(target_os = "none")]
@@ -31,6 +34,10 @@ mod timers;
 extern "C" fn main(tree: usize) -> ! {
     power::reset_if_asked(tree);
     interrupts::enable();
+    its::check(tree);
+    if machine::has_word(tree, b"guest=its") {
+        machine::end()
+    }
     devices::check();
     interrupts::check();
     timers::check();

@@ -1,9 +1,8 @@
 //! PSCI.
 
-use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::machine::{call, end, holds, soon, ticks, wait_for_interrupt};
+use crate::machine::{call, end, has_word, holds, soon, ticks, wait_for_interrupt};
 use crate::timer::ENABLE;
 use crate::timer::Timer::Virtual;
 
@@ -98,13 +97,7 @@ fn suspends(state: u64, name: &str) {
 
 /// Resets the machine, if the device tree has that word. The next run does so again.
 pub(crate) fn reset_if_asked(tree: usize) {
-    const WORD: &[u8] = b"guest=resets";
-    // SAFETY: the device tree is where the boot protocol says, and its second word is how long it is.
-    let tree = unsafe {
-        let bytes = u32::from_be(with_exposed_provenance::<u32>(tree + 4).read());
-        core::slice::from_raw_parts(with_exposed_provenance::<u8>(tree), bytes as usize)
-    };
-    if tree.windows(WORD.len()).any(|window| window == WORD) {
+    if has_word(tree, b"guest=resets") {
         call(SYSTEM_RESET2, [0; 3]);
         holds!(false, "SYSTEM_RESET2 does not return");
         end()

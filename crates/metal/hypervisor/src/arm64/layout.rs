@@ -13,6 +13,10 @@ use crate::flat::Flat;
 pub const DISTRIBUTOR: u64 = 0x0800_0000;
 /// Bytes of them.
 pub const DISTRIBUTOR_BYTES: u64 = 0x1_0000;
+/// The registers of the ITS, if there is one.
+pub const ITS: u64 = 0x0808_0000;
+/// Bytes of them.
+pub const ITS_BYTES: u64 = 0x2_0000;
 /// The redistributors' registers: two frames of 64 KiB a vCPU.
 pub const REDISTRIBUTORS: u64 = 0x080a_0000;
 /// Bytes of one redistributor.
@@ -101,6 +105,7 @@ impl Placement {
 
 /// What a guest's device tree says.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says whether a device is there")]
 pub struct Guest<'a> {
     /// The affinity of each vCPU.
     pub affinities: Vec<u64>,
@@ -110,6 +115,8 @@ pub struct Guest<'a> {
     pub has_disk: bool,
     /// Whether it has a network card.
     pub has_card: bool,
+    /// Whether its interrupt controller has an ITS.
+    pub has_its: bool,
     /// Whether its processors have performance counters.
     pub has_counters: bool,
     /// The kernel's parameters.
@@ -122,6 +129,7 @@ pub struct Guest<'a> {
 
 const GIC_HANDLE: u32 = 1;
 const CLOCK_HANDLE: u32 = 2;
+const ITS_HANDLE: u32 = 3;
 /// A private interrupt, in a cell; a shared one is 0.
 const PRIVATE: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
@@ -203,6 +211,9 @@ impl Guest<'_> {
         tree.property("interrupt-controller", &[]);
         tree.addresses("reg", &[DISTRIBUTOR, DISTRIBUTOR_BYTES, REDISTRIBUTORS, redistributors]);
         tree.cells("phandle", &[GIC_HANDLE]);
+        if self.has_its {
+            its(tree);
+        }
         tree.end();
         // Secure, physical, virtual, of EL2: the virtual one, 27, is what there is.
         let interrupts: Vec<u32> =
@@ -250,6 +261,20 @@ impl Guest<'_> {
         tree.addresses("reg", &[IDENTITY, IDENTITY_BYTES]);
         tree.end();
     }
+}
+
+/// The ITS, in the node of the interrupt controller that it belongs to.
+fn its(tree: &mut Flat) {
+    tree.cells("#address-cells", &[2]);
+    tree.cells("#size-cells", &[2]);
+    tree.property("ranges", &[]);
+    tree.begin(&format!("its@{ITS:x}"));
+    tree.texts("compatible", &["arm,gic-v3-its"]);
+    tree.addresses("reg", &[ITS, ITS_BYTES]);
+    tree.property("msi-controller", &[]);
+    tree.cells("#msi-cells", &[1]);
+    tree.cells("phandle", &[ITS_HANDLE]);
+    tree.end();
 }
 
 fn uart_name() -> String {
@@ -302,6 +327,7 @@ mod tests {
             memory: 1 << 30,
             has_disk: true,
             has_card: true,
+            has_its: true,
             has_counters: true,
             arguments: "console=ttyAMA0",
             ramdisks: Some(0x4400_0000..0x4410_0000),
@@ -325,6 +351,10 @@ mod tests {
         assert_eq!(value("/pl031@9010000", "interrupts")[4..8], 2_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
+        let its = "/intc@8000000/its@8080000";
+        assert_eq!(value(its, "reg")[..8], ITS.to_be_bytes());
+        assert!(value(its, "msi-controller").is_empty());
+        assert_eq!(value(its, "#msi-cells"), 1_u32.to_be_bytes());
         assert_eq!(value("/pmu", "interrupts"), [0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 4]);
         let last = [0x7fff_f000_u64.to_be_bytes(), 0x1000_u64.to_be_bytes()].concat();
         assert_eq!(value("/reserved-memory/vmgenid@7ffff000", "reg"), last);
@@ -332,10 +362,12 @@ mod tests {
         assert_eq!(value("/vmgenid@7ffff000", "reg"), last);
         assert_eq!(value("/vmgenid@7ffff000", "interrupts"), [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1]);
         assert_eq!(value("/fork@9020000", "reg")[..8], IDENTITY.to_be_bytes());
-        let bytes = Guest { has_disk: false, has_counters: false, ..guest() }.tree(|| ());
+        let bytes =
+            Guest { has_disk: false, has_its: false, has_counters: false, ..guest() }.tree(|| ());
         let tree = Fdt::new(&bytes).unwrap();
         assert!(tree.find_node("/virtio_mmio@a000200").is_none());
         assert!(tree.find_node("/pmu").is_none());
+        assert!(tree.find_node("/intc@8000000/its@8080000").is_none());
     }
 
     #[test]
@@ -354,6 +386,7 @@ mod tests {
         let mut at = 0;
         for (start, bytes) in [
             (DISTRIBUTOR, DISTRIBUTOR_BYTES),
+            (ITS, ITS_BYTES),
             (REDISTRIBUTORS, REDISTRIBUTOR_BYTES * u64::from(MAX_VCPUS)),
             (UART, UART_BYTES),
             (CLOCK, CLOCK_BYTES),

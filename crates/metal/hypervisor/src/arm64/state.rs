@@ -5,6 +5,7 @@
 //! | `vm` | 0 | [`Shape`]: how large it is, and which devices it has |
 //! | `arm64` | 0 | its processors, and where its virtual counter is ([`saved`]) |
 //! | `gic`, `psci`, `pl011`, `pl031` | 0 | its interrupt controller, power states, console and clock |
+//! | `its` | 0 | its ITS and its LPIs, if it has them |
 //! | `virtio` | 0, 1, 2 | its source of entropy; its disk and its card, if it has them |
 //! | `vcpu-start`, `gic-vcpu`, `arm64-vcpu` | that of the vCPU | a vCPU: where it begins, if it was turned on and has not begun; its CPU interface; its registers |
 //!
@@ -19,7 +20,7 @@ use mayfly_devices::virtio::net::Net;
 use mayfly_devices::virtio::{self, Block, Device, Disk, Entropy, Mmio, NotDrained};
 use mayfly_devices::{pl011, rtc};
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter, Sections, Writer};
-use mayfly_vgic::{CpuInterface, DISTRIBUTOR_STATE, Kick, VCPU_STATE, VcpuInside, Vgic};
+use mayfly_vgic::{CpuInterface, DISTRIBUTOR_STATE, ITS_STATE, Kick, VCPU_STATE, VcpuInside, Vgic};
 
 /// The section of the shape of a VM.
 pub const VM: Kind = Kind::new("vm", 1);
@@ -141,6 +142,8 @@ pub trait Vcpu {
 pub struct Parts<'a, K, C, D, F> {
     /// What it is.
     pub shape: Shape,
+    /// Called now and then where there is much to save, for a caller that has interrupts masked.
+    pub pause: fn(),
     /// What its processors are to a guest.
     pub processors: &'a saved::Machine,
     /// What its virtual counter showed when it was stopped.
@@ -182,6 +185,9 @@ where
         writer.section(VM, 0, |to| self.shape.save(to));
         writer.section(saved::STATE, 0, |to| self.processors.save(self.virtual_count, to));
         writer.section(DISTRIBUTOR_STATE, 0, |to| self.gic.save_distributor(to))?;
+        if self.gic.has_its() {
+            writer.section(ITS_STATE, 0, |to| self.gic.save_its(to, &mut || (self.pause)()))?;
+        }
         writer.section(psci::STATE, 0, |to| self.psci.save(to));
         writer.section(pl011::STATE, 0, |to| self.uart.save(to));
         writer.section(rtc::STATE, 0, |to| self.clock.save(to));
@@ -215,6 +221,8 @@ fn save_virtio<D: Device>(
 pub struct Fresh<'a, K, D, F> {
     /// What it is.
     pub shape: Shape,
+    /// Called now and then where there is much to load, for a caller that has interrupts masked.
+    pub pause: fn(),
     /// What its processors are to a guest.
     pub processors: &'a saved::Machine,
     /// Its interrupt controller.
@@ -272,6 +280,9 @@ where
         self.shape.load(sections.take(VM, 0)?)?;
         let virtual_count = self.processors.load(sections.take(saved::STATE, 0)?)?;
         self.gic.load_distributor(sections.take(DISTRIBUTOR_STATE, 0)?)?;
+        if self.gic.has_its() {
+            self.gic.load_its(sections.take(ITS_STATE, 0)?, &mut || (self.pause)())?;
+        }
         let psci = Psci::load(cores, sections.take(psci::STATE, 0)?)?;
         *self.uart = pl011::Pl011::load(sections.take(pl011::STATE, 0)?)?;
         *self.clock = rtc::Pl031::load(sections.take(rtc::STATE, 0)?)?;

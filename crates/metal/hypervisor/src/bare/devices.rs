@@ -24,6 +24,7 @@ use arch::{
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
+use its::Its;
 use network::{Card, Seat, UPLINK};
 use virtio::{Ram, Virtio};
 
@@ -34,6 +35,7 @@ mod words;
 pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod frames;
+mod its;
 pub(crate) mod network;
 mod overlay;
 pub(crate) mod partition;
@@ -51,6 +53,7 @@ pub(crate) struct Devices {
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     clock: Arc<Clock>,
+    its: Its,
 }
 
 /// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
@@ -103,7 +106,8 @@ impl Devices {
             Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
         let clock = Arc::new(Clock::new(controller, &bell));
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock }
+        let its = Its::new(controller);
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
     }
 
     /// Each of them, and where its registers are.
@@ -135,7 +139,8 @@ impl Devices {
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock }
+        let its = Its::new(controller);
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
     }
 
     /// Does something with those that are virtio. Their thread has ended.
@@ -168,6 +173,12 @@ impl Devices {
     /// Makes their thread look.
     pub(crate) fn ring(&self) {
         self.bell.ring();
+    }
+
+    /// A vCPU has left work for the ITS. It waits until the thread of the devices has done some of it, a millisecond at
+    /// most: then a guest that looks for the end of its commands mostly finds it.
+    pub(crate) fn its_has_work(&self) {
+        self.its.wait_after(|| self.ring());
     }
 
     /// What their thread does: works for them until the run `is_ending`.
@@ -230,6 +241,10 @@ impl Devices {
                 disk.serve(&ram, is_over);
             }
             self.entropy.serve(&ram, is_over);
+            if self.its.serve(&ram) {
+                // Others come first, and whoever has to look.
+                self.ring();
+            }
             if let Some(card) = &self.card {
                 card.serve(memory, is_over);
             }

@@ -50,6 +50,16 @@ fn a_vm_with_a_card_can_be_frozen_and_its_forks_have_that_card() {
 }
 
 #[test]
+fn a_vm_has_an_its_if_it_asks_for_one_and_so_have_its_forks_and_no_others() {
+    assert!(!plan("").its && !plan("its=no").its && plan("its=yes").its);
+    assert!(Plan::new(&module(0, ModuleKind::Kernel, "its=2 --"), 0).is_err());
+    let with = plan("its=yes");
+    assert!(with.forked("fork", &[]).unwrap().its);
+    assert!(with.forked("fork", &["its=no".to_string()]).is_err());
+    assert!(plan("").forked("fork", &["its=yes".to_string()]).is_err());
+}
+
+#[test]
 fn a_ramdisk_is_the_vms_whose_kernel_is_below_it() {
     let modules = [
         module(0x1000, ModuleKind::Kernel, "vcpus=4 memory=1G name=web -- console=ttyAMA0 quiet"),

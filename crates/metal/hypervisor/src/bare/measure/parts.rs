@@ -81,6 +81,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         disk: 0,
         partition: None,
         card: Card::default(),
+        its: false,
         weight: Share::WEIGHT,
         cap: None,
         starts: false,

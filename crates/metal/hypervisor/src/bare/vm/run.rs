@@ -83,7 +83,7 @@ impl Run {
         disk: Option<Medium>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
+        let chipset = Chipset::try_new(plan, &places)?;
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
         threads::preemption_point();

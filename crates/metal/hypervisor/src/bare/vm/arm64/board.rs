@@ -8,8 +8,8 @@ use mayfly_arm64::{gic, timer};
 use mayfly_devices::psci::{Outcome, Refusal};
 use mayfly_devices::smccc::{self, Workarounds};
 use mayfly_hypervisor::arm64::layout::{
-    DISTRIBUTOR, DISTRIBUTOR_BYTES, IDENTITY, IDENTITY_BYTES, MEMORY, REDISTRIBUTOR_BYTES,
-    REDISTRIBUTORS,
+    DISTRIBUTOR, DISTRIBUTOR_BYTES, IDENTITY, IDENTITY_BYTES, ITS, ITS_BYTES, MEMORY,
+    REDISTRIBUTOR_BYTES, REDISTRIBUTORS,
 };
 use mayfly_vgic::{Frame, Read, SgiRegister};
 use mayfly_vm::platform::Platform;
@@ -204,6 +204,7 @@ pub(crate) fn answer<F: TableFormat>(
             (Frame::Distributor, at - DISTRIBUTOR)
         }
         REDISTRIBUTORS.. if at < redistributors => (Frame::Redistributors, at - REDISTRIBUTORS),
+        ITS.. if at < ITS + ITS_BYTES && run.chipset.controller.has_its() => (Frame::Its, at - ITS),
         IDENTITY.. if at < IDENTITY + IDENTITY_BYTES => {
             if !access.write {
                 run.identity.read(at - IDENTITY, cpu.data());
@@ -215,6 +216,10 @@ pub(crate) fn answer<F: TableFormat>(
     };
     if frame == Frame::Redistributors {
         seat.sample_timers();
+        if access.write && run.chipset.controller.has_its() {
+            // LPIs that it turns off here are seen as the guest has left them.
+            seat.take_interrupts();
+        }
     }
     if access.write {
         let mut value = [0; 8];
@@ -223,6 +228,9 @@ pub(crate) fn answer<F: TableFormat>(
         let value = u64::from_le_bytes(value);
         let pause = &mut threads::interrupts::look;
         let _ = run.chipset.controller.write_with_pauses(frame, offset, access.len, value, pause);
+        if run.chipset.controller.has_its_work() {
+            run.devices.its_has_work();
+        }
     } else {
         let value = match run.chipset.controller.read(vcpu, frame, offset, access.len) {
             Read::Value(value) => value,

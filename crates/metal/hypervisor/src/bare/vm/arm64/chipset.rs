@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use mayfly_arm64::timer;
 use mayfly_devices::psci::{Core, Psci};
 use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
+use mayfly_hypervisor::needs::ITS;
+use mayfly_hypervisor::plan::Plan;
 use mayfly_vgic::{Config, Vgic, affinity};
 use mayfly_vm::platform::memory::OutOfMemory;
 
@@ -22,14 +24,15 @@ pub(crate) struct Chipset {
 }
 
 impl Chipset {
-    /// That of `vcpus` vCPUs, of which the first is on.
-    pub(crate) fn try_new(vcpus: usize, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+    /// That of a VM of `plan`, of whose vCPUs the first is on.
+    pub(crate) fn try_new(plan: &Plan, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+        let vcpus = plan.vcpus as usize;
         let cores = (0..vcpus).map(|vcpu| match vcpu {
             0 => Core::on(affinity(vcpu)),
             _ => Core::off(affinity(vcpu)),
         });
         let psci = Psci::new(cores.collect());
-        Ok(Self::resumed(Self::controller(vcpus, places)?, psci, timer::ticks()))
+        Ok(Self::resumed(Self::controller(plan, places)?, psci, timer::ticks()))
     }
 
     /// That of a VM that goes on as another one was, with what was loaded of it.
@@ -37,13 +40,10 @@ impl Chipset {
         Self { controller: Arc::new(gic), psci, timer_offset }
     }
 
-    /// The interrupt controller of `vcpus` vCPUs, as after a reset.
-    pub(super) fn controller(
-        vcpus: usize,
-        places: &Arc<Places>,
-    ) -> Result<Controller, OutOfMemory> {
+    /// The interrupt controller of a VM of `plan`, as after a reset.
+    pub(super) fn controller(plan: &Plan, places: &Arc<Places>) -> Result<Controller, OutOfMemory> {
         let config = Config {
-            vcpus,
+            vcpus: plan.vcpus as usize,
             spis: SHARED_INTERRUPTS as usize,
             list_registers: shared::get().interface.list_registers,
             linked: &[
@@ -51,7 +51,13 @@ impl Chipset {
                 (timer::PHYSICAL_TIMER, timer::PHYSICAL_TIMER),
             ],
         };
-        Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)
+        let kick = Kicked(Arc::clone(places));
+        let made = if plan.its {
+            Vgic::try_with_its(config, ITS, kick)
+        } else {
+            Vgic::try_new(config, kick)
+        };
+        made.map_err(|_| OutOfMemory)
     }
 
     /// What the guest's virtual counter shows now.

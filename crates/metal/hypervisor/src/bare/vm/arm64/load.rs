@@ -62,6 +62,7 @@ pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64)
         arguments: &plan.arguments,
         ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
         has_disk: plan.has_disk(),
+        has_its: plan.its,
         has_card: plan.card.network.is_some(),
         has_counters: common::counters().is_some(),
         seed,

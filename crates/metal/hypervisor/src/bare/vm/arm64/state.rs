@@ -96,6 +96,7 @@ pub(crate) fn save(
         let saved = devices.with(|Parts { entropy, disk, card }| {
             let parts = state::Parts {
                 shape: shape(plan),
+                pause: threads::preemption_point,
                 processors: &resumed::machine(PA_RANGE),
                 virtual_count,
                 gic: &chipset.controller,
@@ -157,7 +158,7 @@ pub(crate) fn resume(
     seat: Option<Seat>,
 ) -> Result<Resumed, NotResumed> {
     let count = plan.vcpus as usize;
-    let mut gic = Chipset::controller(count, places)?;
+    let mut gic = Chipset::controller(plan, places)?;
     let mut raw = Raw::new(plan, disk);
     threads::preemption_point();
     let mut console = SerialPort::new();
@@ -168,6 +169,7 @@ pub(crate) fn resume(
     vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
     let fresh = Fresh::<'_, Kicked, _, _> {
         shape: shape(plan),
+        pause: threads::preemption_point,
         processors: &resumed::machine(PA_RANGE),
         gic: &mut gic,
         uart: &mut console,

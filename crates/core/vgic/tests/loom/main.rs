@@ -2,6 +2,8 @@
 
 #![cfg(mayfly_loom)]
 
+mod its;
+
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
