@@ -15,6 +15,11 @@ pub const PAGES: u32 = (times::BYTES >> 12) as u32;
 /// Blocks of the memory.
 pub const BLOCKS: u32 = (times::BYTES >> 21) as u32;
 
+/// Waits until what the making of the VM has deferred is over: more than a second ([`Side::round`]).
+///
+/// [`Side::round`]: crate::course::Side::round
+const QUIET: u64 = 1000 / times::SETTLE_MILLISECONDS + 1;
+
 /// Writes to pages that lie equally far apart, and the harvest of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -104,8 +109,8 @@ pub trait Log<V> {
     /// Why it failed.
     fn harvest(&mut self, vcpu: &mut V) -> Result<(), Self::Error>;
 
-    /// How many pages it has named since it was last asked. Not measured.
-    fn named(&mut self) -> u32;
+    /// How many pages the last harvest has named, and what the vCPU had to be helped with before. Not measured.
+    fn named(&mut self, vcpu: &mut V) -> u32;
 
     /// Whether it names all pages at first, written or not.
     fn begins_full(&self) -> bool {
@@ -138,6 +143,9 @@ pub fn logged<E, V: Vcpu<Error = E>>(
     vcpu.obey(Order::Ask, 1)?;
     counter.done(Row::MmioUser, 1, &begun)?;
     vcpu.obey(Order::Pages, PAGES)?;
+    for _ in 0..QUIET {
+        counter.settle();
+    }
 
     let rows = Rows::of(mapping);
     counter.step(rows.started, || log.start())?;
@@ -146,7 +154,7 @@ pub fn logged<E, V: Vcpu<Error = E>>(
         vcpu.obey_answer(spread(share.pages(), share.stride))?;
         counter.done(share.writes, share.pages(), &begun)?;
         counter.step(share.harvested, || log.harvest(vcpu))?;
-        let named = log.named();
+        let named = log.named(vcpu);
         let written = if number == 0 && log.begins_full() { PAGES } else { share.pages() };
         if named != written {
             return Err(log.has_lost(share, named));

@@ -76,7 +76,7 @@ impl<F: TableFormat> Log<Obedient<'_, F>> for Harvests<'_, F> {
         Ok(())
     }
 
-    fn named(&mut self) -> u32 {
+    fn named(&mut self, _vcpu: &mut Obedient<'_, F>) -> u32 {
         let words = &self.taken[..core::mem::take(&mut self.count)];
         words.iter().map(|word| word.marks.count_ones()).sum()
     }

@@ -6,8 +6,8 @@ use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
-use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_lifecycle_steps::Course;
+use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::{control, ends};
 use crate::bare::measure;
