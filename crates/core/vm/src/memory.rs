@@ -77,19 +77,13 @@ impl<'a> Taken<'a> {
         Gfn::new(self.start)..Gfn::new(self.start + 64 * self.words.len() as u64)
     }
 
-    /// The first of them from `gfn` on; if there is none, one beyond all of them.
-    fn next(&self, gfn: Gfn) -> Gfn {
-        let from = gfn.get().saturating_sub(self.start);
-        let mut mask = u64::MAX << (from % 64);
-        let first = usize::try_from(from / 64).unwrap_or(usize::MAX);
-        for (word, index) in self.words.get(first..).unwrap_or_default().iter().zip(first as u64..)
-        {
-            let marks = word & core::mem::replace(&mut mask, u64::MAX);
-            if marks != 0 {
-                return Gfn::new(self.start + 64 * index + u64::from(marks.trailing_zeros()));
-            }
-        }
-        Gfn::new(u64::MAX)
+    /// The first word with marks of those that reach beyond `gfn`: its first frame, and its marks.
+    fn next(&self, gfn: Gfn) -> Option<(Gfn, u64)> {
+        let from = gfn.get().saturating_sub(self.start) / 64;
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let mut words = self.words.get(from..).unwrap_or_default().iter().zip(from as u64..);
+        let (word, index) = words.find(|(word, _)| **word != 0)?;
+        Some((Gfn::new(self.start + 64 * index), *word))
     }
 }
 
@@ -116,7 +110,7 @@ impl<'a> Listed<'a> {
     }
 
     /// As [`Taken::next`]. `at` is where the one before was found; frames are asked for in order, mostly.
-    fn next(&self, gfn: Gfn, at: &Cell<usize>) -> Gfn {
+    fn next(&self, gfn: Gfn, at: &Cell<usize>) -> Option<(Gfn, u64)> {
         let is_before = |word: &DirtyWord| self.frame(word.word) + 64 <= gfn.get();
         let known = at.get();
         let first = if known > 0 && !is_before(&self.words[known - 1]) {
@@ -125,15 +119,26 @@ impl<'a> Listed<'a> {
             known + self.words[known..].iter().take_while(|word| is_before(word)).count()
         };
         at.set(first);
-        for word in &self.words[first..] {
-            let start = self.frame(word.word);
-            let marks = word.marks & u64::MAX << gfn.get().saturating_sub(start);
-            if marks != 0 {
-                return Gfn::new(start + u64::from(marks.trailing_zeros()));
-            }
-        }
-        Gfn::new(u64::MAX)
+        let word = self.words.get(first)?;
+        Some((Gfn::new(self.frame(word.word)), word.marks))
     }
+}
+
+/// Whether one of `gfns` has a mark, in words of which `next` tells.
+fn any(gfns: &Range<Gfn>, next: impl Fn(Gfn) -> Option<(Gfn, u64)>) -> bool {
+    let mut from = gfns.start;
+    while from < gfns.end
+        && let Some((first, marks)) = next(from)
+        && first < gfns.end
+    {
+        let below = from.get().saturating_sub(first.get());
+        let beyond = 64_u64.saturating_sub(gfns.end.get() - first.get());
+        if marks & u64::MAX << below & u64::MAX >> beyond != 0 {
+            return true;
+        }
+        from = Gfn::new(first.get() + 64);
+    }
+    false
 }
 
 impl<W: World> Inner<W> {
@@ -195,14 +200,15 @@ impl<W: World> Inner<W> {
         Ok(marked)
     }
 
-    /// Write-protects pages whose marks were taken, of `hull`: `next` says which is the first of them from a frame on.
-    fn protect_taken(&self, hull: Range<Gfn>, next: impl Fn(Gfn) -> Gfn) {
+    /// Write-protects pages whose marks were taken, of `hull`: `next` says which is the first word of marks that reaches
+    /// beyond a frame.
+    fn protect_taken(&self, hull: Range<Gfn>, next: impl Fn(Gfn) -> Option<(Gfn, u64)>) {
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
         self.stage2.refuse_faults(&hull);
         // Before the rest, since it takes the right to write as well, where it finds something.
-        self.flush_written_those(hull.clone(), |gfns| next(gfns.start) < gfns.end);
-        self.stage2.write_protect_those(hull, self.slice, next);
+        self.flush_written_those(hull.clone(), |gfns| any(&gfns, &next));
+        self.stage2.write_protect_marked(hull, self.slice, next);
     }
 
     /// Calls `then` with the slot and its log, inside a section.
@@ -313,12 +319,21 @@ mod tests {
         let origin = base + 64 * first as u64;
         let gfn = |page: usize| Gfn::new(origin + page as u64);
         assert_eq!(taken.hull(), gfn(64)..gfn(256));
+        let word = |page: usize| {
+            let index = page / 64;
+            (gfn(64 * index), words[index])
+        };
         for start in 0..300 {
-            let next = pages.iter().copied().filter(|&page| page >= start).min();
-            assert_eq!(taken.next(gfn(start)), next.map_or(Gfn::new(u64::MAX), gfn), "{start}");
+            let next = pages.iter().copied().find(|&page| page / 64 >= start / 64).map(word);
+            assert_eq!(taken.next(gfn(start)), next, "{start}");
+            for end in start..300 {
+                let is_any = pages.iter().any(|page| (start..end).contains(page));
+                let found = any(&(gfn(start)..gfn(end)), |gfn| taken.next(gfn));
+                assert_eq!(found, is_any, "{start}..{end}");
+            }
         }
-        assert_eq!(taken.next(Gfn::new(0)), gfn(70));
-        assert_eq!(taken.next(Gfn::new(u64::MAX)), Gfn::new(u64::MAX));
+        assert_eq!(taken.next(Gfn::new(0)), Some(word(70)));
+        assert_eq!(taken.next(Gfn::new(u64::MAX)), None);
         let list: Vec<DirtyWord> = (first..)
             .zip(&words)
             .filter(|(_, marks)| **marks != 0)
@@ -331,8 +346,8 @@ mod tests {
                 let found = listed.next(gfn(start), &Cell::new(at));
                 assert_eq!(found, taken.next(gfn(start)), "{start}, after {at}");
             }
-            assert_eq!(listed.next(Gfn::new(0), &Cell::new(at)), gfn(70));
-            assert_eq!(listed.next(Gfn::new(u64::MAX), &Cell::new(at)), Gfn::new(u64::MAX));
+            assert_eq!(listed.next(Gfn::new(0), &Cell::new(at)), Some(word(70)));
+            assert_eq!(listed.next(Gfn::new(u64::MAX), &Cell::new(at)), None);
         }
         assert!(Listed::of(&[], Gfn::new(0)).is_none());
         let none: Vec<u64> = vec![0; 6];

@@ -13,10 +13,10 @@ use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
 /// Something that takes rights away, and calls the test's code when it has taken some.
 type Way = fn(&World<Ept>);
 
-/// All of them, and panics when it is asked about the second of two tables.
-fn next(gfn: Gfn) -> Gfn {
+/// Marks of all, 64 at a time; panics when it is asked about the second of two tables.
+fn next(gfn: Gfn) -> Option<(Gfn, u64)> {
     meant(&(gfn..gfn));
-    gfn
+    Some((gfn, u64::MAX))
 }
 
 /// Panics when it is asked about the second of two tables.
@@ -29,7 +29,7 @@ const WAYS: [Way; 3] = [
     |world| {
         world.stage2.write_protect(gfns(0..1024), UNHURRIED, |_, _| panic!("as it was told to"));
     },
-    |world| world.stage2.write_protect_those(gfns(0..1024), UNHURRIED, next),
+    |world| world.stage2.write_protect_marked(gfns(0..1024), UNHURRIED, next),
     |world| {
         let each = |_, _| ();
         world.stage2.take_written_those(gfns(0..1024), UNHURRIED, |gfns| meant(&gfns), each);

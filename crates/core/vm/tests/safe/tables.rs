@@ -16,7 +16,7 @@ use crate::step::{PAGES, PLACES};
 pub(crate) enum Step {
     ZapEach { at: usize, panics: bool },
     ZapRole { at: usize, role: Role, tables: Tables },
-    ProtectThose { panics: bool },
+    ProtectMarked { panics: bool },
     TakeWritten { panics: bool },
     EachMapped { panics: bool },
     FindPage { role: Role },
@@ -42,7 +42,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
             role,
             tables
         }),
-        panics.prop_map(|panics| Step::ProtectThose { panics }),
+        panics.prop_map(|panics| Step::ProtectMarked { panics }),
         panics.prop_map(|panics| Step::TakeWritten { panics }),
         panics.prop_map(|panics| Step::EachMapped { panics }),
         role.clone().prop_map(|role| Step::FindPage { role }),
@@ -80,17 +80,18 @@ impl Host {
                 let zapped = returns(|| stage2.zap_role(role, shown, gfns, tables, slice));
                 assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
             }
-            Step::ProtectThose { panics } => {
-                // Every other one; and from each third on, one that is no further on.
+            Step::ProtectMarked { panics } => {
+                // Of every other one; and from each third on, a word that does not reach so far, or is far beyond.
                 let next = |gfn: Gfn| {
                     called(panics);
-                    Gfn::new(if gfn.get().is_multiple_of(3) {
-                        0
-                    } else {
-                        gfn.get().next_multiple_of(2)
+                    Some(match gfn.get() % 7 {
+                        0 => (Gfn::new(0), u64::MAX),
+                        1 => (Gfn::new(u64::MAX), 1),
+                        2 => (gfn, 0),
+                        _ => (gfn, u64::MAX / 3),
                     })
                 };
-                returns(|| stage2.write_protect_those(gfns, slice, next));
+                returns(|| stage2.write_protect_marked(gfns, slice, next));
             }
             Step::TakeWritten { panics } => {
                 returns(|| stage2.take_written(gfns, slice, |_, _| called(panics)));
