@@ -21,70 +21,85 @@ use crate::root::Root;
 use crate::tables::Table;
 use crate::{Format, Level, Stage2, State};
 
-/// Says of a frame which is the first word of marks that reaches beyond it: its first frame, and its bits, one a frame.
-type Next<'a> = &'a dyn Fn(Gfn) -> Option<(Gfn, u64)>;
-
 /// Frames that a word has bits for.
 const BITS: u64 = u64::BITS as u64;
 
 impl<F: Format> Stage2<F> {
-    /// Write-protects those frames of `gfns` whose bits are set in words of marks. `next` says of a frame which is the
-    /// first word that has a mark, of those that reach beyond the frame: its first frame, and its bits, one for each of 64
-    /// frames from that on. The entries of other frames are not looked at, so the work grows with the frames that are
-    /// marked. However they lie, TLBs are invalidated once for each root and slice. Blocks are split; without memory for a
-    /// table a block is protected as a whole.
-    ///
-    /// Otherwise as [`Stage2::write_protect`]. A word that does not reach beyond the frame that was asked about ends the
-    /// work.
+    /// Write-protects those frames of `gfns` whose bits are set in `count` words of marks. `word` says of the number of a
+    /// word what its first frame is, and its bits, one for each of 64 frames from that on; the words are in order. The
+    /// entries of other frames are not looked at, so the work grows with the frames that are marked. However they lie, TLBs
+    /// are invalidated once for each root and slice. Blocks are split; without memory for a table a block is protected as
+    /// a whole. Otherwise as [`Stage2::write_protect`].
     pub fn write_protect_marked(
         &self,
         gfns: Range<Gfn>,
         slice: Slice,
-        next: impl Fn(Gfn) -> Option<(Gfn, u64)>,
+        count: usize,
+        word: impl Fn(usize) -> (Gfn, u64),
     ) {
-        self.in_slices(gfns, |root, left| root.protect_marked_slice(left, slice, &next));
+        self.in_slices(gfns, |root, left| root.protect_marked_slice(left, slice, count, &word));
     }
 }
 
 impl<F: Format> Root<F> {
     /// Write-protects what is marked of what is left of `range`, one slice of it. Returns whether all is done.
-    fn protect_marked_slice(&self, range: &mut Range<Gfn>, slice: Slice, next: Next<'_>) -> bool {
+    fn protect_marked_slice(
+        &self,
+        range: &mut Range<Gfn>,
+        slice: Slice,
+        count: usize,
+        word: &impl Fn(usize) -> (Gfn, u64),
+    ) -> bool {
         // What no guest can have is not mapped.
         range.end = range.end.min(Self::LIMIT);
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
         let mut protect = Protect { root: self, flush: Flush::new(), entries: 0, table: None };
         let mut budget = Budget::new(slice, self.mmu());
-        while let Some((first, marks)) = word(range, next) {
-            protect.word(first, marks);
-            range.start = Gfn::new(first.get().saturating_add(BITS)).min(range.end);
-            if budget.spend(1 + marks.count_ones()).is_break() {
-                break;
+        let mut words = first_beyond(range.start, count, word)..count;
+        let done = loop {
+            let Some((first, marks)) = words.next().map(word).filter(|word| word.0 < range.end)
+            else {
+                break true;
+            };
+            let marks = marks & inside(first, range);
+            if marks != 0 {
+                protect.word(first, marks);
             }
+            let end = Gfn::new(first.get().saturating_add(BITS)).min(range.end);
+            range.start = range.start.max(end);
+            if budget.spend(1 + marks.count_ones()).is_break() {
+                break range.start >= range.end;
+            }
+        };
+        if done {
+            range.start = range.start.max(range.end);
         }
         changing.finish(protect.flush, from..range.start);
         self.charge_entries(protect.entries);
-        range.start >= range.end
+        done
     }
 }
 
-/// The next word that has marks of `range`, without bits of other frames; where there is none, `range` is empty.
-fn word(range: &mut Range<Gfn>, next: Next<'_>) -> Option<(Gfn, u64)> {
-    while range.start < range.end
-        && let Some((first, marks)) = next(range.start)
-        && let below = range.start.get().saturating_sub(first.get())
-        && below < BITS
-        && first < range.end
-    {
-        let beyond = BITS.saturating_sub(range.end.get() - first.get());
-        let marks = marks & u64::MAX << below & u64::MAX >> beyond;
-        if marks != 0 {
-            return Some((first, marks));
+/// The first of `count` words in order that reaches beyond `gfn`.
+fn first_beyond(gfn: Gfn, count: usize, word: &impl Fn(usize) -> (Gfn, u64)) -> usize {
+    let (mut first, mut beyond) = (0, count);
+    while first < beyond {
+        let middle = first + (beyond - first) / 2;
+        if word(middle).0.get().saturating_add(BITS) <= gfn.get() {
+            first = middle + 1;
+        } else {
+            beyond = middle;
         }
-        range.start = Gfn::new(first.get().saturating_add(BITS)).min(range.end);
     }
-    range.start = range.end;
-    None
+    first
+}
+
+/// The bits of a word from frame `first` on, which is before the end of `range`, that stand for frames of `range`.
+fn inside(first: Gfn, range: &Range<Gfn>) -> u64 {
+    let below = range.start.get().saturating_sub(first.get());
+    let beyond = BITS.saturating_sub(range.end.get() - first.get());
+    if below < BITS { u64::MAX << below & u64::MAX >> beyond } else { 0 }
 }
 
 struct Protect<'a, F: Format> {

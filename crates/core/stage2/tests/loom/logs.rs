@@ -30,7 +30,7 @@ fn write<F: Format>(vcpu: &Vcpu<F>, log: &AtomicU64) {
 fn harvest<F: Format>(vcpu: &Vcpu<F>, log: &AtomicU64) {
     if log.swap(0, Ordering::Acquire) & BIT != 0 {
         vcpu.vm.stage2.refuse_faults(&gfns(4, 4));
-        vcpu.vm.stage2.write_protect_marked(gfns(4, 4), WHOLE, |_| Some((gfn(0), BIT)));
+        vcpu.vm.stage2.write_protect_marked(gfns(4, 4), WHOLE, 1, |_| (gfn(0), BIT));
     }
 }
 

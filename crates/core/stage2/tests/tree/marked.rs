@@ -23,9 +23,14 @@ const PLACES: u64 = 4;
 #[derive(Clone, Debug)]
 enum Place {
     Nothing,
-    Block { writable: bool },
+    Block {
+        writable: bool,
+    },
     /// By pages: those that are mapped, of these those that are not writable.
-    Pages { mapped: BTreeSet<u64>, read_only: BTreeSet<u64> },
+    Pages {
+        mapped: BTreeSet<u64>,
+        read_only: BTreeSet<u64>,
+    },
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -81,13 +86,11 @@ fn protects_what_is_marked<F: Format>(
         let word = (page - base) / 64;
         *words.entry(word).or_default() |= 1 << ((page - base) % 64);
     }
-    let next = |gfn: Gfn| {
-        let word = gfn.get().saturating_sub(base) / 64;
-        let (word, marks) = words.range(word..).next()?;
-        Some((Gfn::new(base + 64 * word), *marks))
-    };
+    let words: Vec<(Gfn, u64)> =
+        words.into_iter().map(|(word, marks)| (Gfn::new(base + 64 * word), marks)).collect();
     let slice = Slice { entries, time: Duration::from_secs(3600) };
-    world.stage2.write_protect_marked(gfns(range.clone()), slice, next);
+    let stage2 = &world.stage2;
+    stage2.write_protect_marked(gfns(range.clone()), slice, words.len(), |index| words[index]);
     let meant = |page: &u64| *page >= base && range.contains(page) && marked.contains(page);
     let expected: BTreeSet<u64> = before.into_iter().filter(|page| !meant(page)).collect();
     assert_eq!(writable(&world), expected);
@@ -120,12 +123,9 @@ fn tlbs_forget_what_was_marked_before_the_call_returns() {
         let (level, leaf) = vcpu.root.translate(Gfn::new(gfn), &world.srcu.read_lock()).unwrap();
         world.platform.tlbs.walk(vcpu.vmid, Gfn::new(gfn), level, &leaf);
     }
-    let next = |gfn: Gfn| {
-        let words = [(0, 1 << 3), (PAGES, 1 << 1)];
-        let reaches = |(first, _): &(u64, u64)| first + 64 > gfn.get();
-        words.into_iter().find(reaches).map(|(first, marks)| (Gfn::new(first), marks))
-    };
-    world.stage2.write_protect_marked(gfns(0..2 * PAGES), UNHURRIED, next);
+    let words = [(Gfn::new(0), 1 << 3), (Gfn::new(PAGES), 1 << 1)];
+    let word = |index: usize| words[index];
+    world.stage2.write_protect_marked(gfns(0..2 * PAGES), UNHURRIED, words.len(), word);
     let remembered = world.platform.tlbs.remembered();
     assert!(remembered.keys().all(|(_, gfn)| gfn.get() == 5), "{remembered:?}");
     drop(vcpu);
@@ -138,7 +138,7 @@ fn a_block_of_which_a_page_is_marked_is_protected_as_a_whole_without_memory_for_
     let vcpu = world.vcpu(0);
     map(&world, 0, Level::MIB2, true);
     world.platform.arena.refuse_after(0);
-    world.stage2.write_protect_marked(gfns(0..PAGES), UNHURRIED, |_| Some((Gfn::new(0), 1 << 9)));
+    world.stage2.write_protect_marked(gfns(0..PAGES), UNHURRIED, 1, |_| (Gfn::new(0), 1 << 9));
     world.platform.arena.refuse_none();
     assert_eq!(writable(&world), BTreeSet::new());
     drop(vcpu);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use mayfly_vm::memslot::Gfn;
+use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::memory::Kept;
 use mayfly_vm::stage2::{Invalidation, Permissions, Role, Slice, Tables};
 
@@ -81,17 +82,19 @@ impl Host {
                 assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
             }
             Step::ProtectMarked { panics } => {
-                // Of every other one; and from each third on, a word that does not reach so far, or is far beyond.
-                let next = |gfn: Gfn| {
+                // Of every third one, in no order, and of some far beyond.
+                let first = gfns.start.get();
+                let word = |index: usize| {
                     called(panics);
-                    Some(match gfn.get() % 7 {
+                    let index = index as u64;
+                    match index % 7 {
                         0 => (Gfn::new(0), u64::MAX),
                         1 => (Gfn::new(u64::MAX), 1),
-                        2 => (gfn, 0),
-                        _ => (gfn, u64::MAX / 3),
-                    })
+                        2 => (Gfn::new(first.saturating_add(64 * index)), 0),
+                        _ => (Gfn::new(first.saturating_add(64 * index)), u64::MAX / 3),
+                    }
                 };
-                returns(|| stage2.write_protect_marked(gfns, slice, next));
+                returns(|| stage2.write_protect_marked(gfns, slice, 100, word));
             }
             Step::TakeWritten { panics } => {
                 returns(|| stage2.take_written(gfns, slice, |_, _| called(panics)));
@@ -107,6 +110,10 @@ impl Host {
             Step::FindRoot { role } => {
                 let section = self.vms[vm].vm.srcu().read_lock();
                 let Some(root) = stage2.find_root(role, &section) else { return };
+                let pfn = Pfn::new(gfns.start.get());
+                let most = gfns.end.get().saturating_sub(gfns.start.get());
+                let count = root.maps_to(gfns.start, pfn, most, Permissions::READ, &section);
+                assert!(count <= most);
                 // Of nothing that is granted.
                 assert_eq!(root.collapse(&mut [const { None }; 3]), 0);
                 let is_mapped = root.translate(gfns.start, &section).is_some();
