@@ -169,7 +169,10 @@ fn of_one(measured: &Measured) -> Vec<String> {
         "Until all work is done and all memory is freed, Mayfly takes fewer instructions than {than} in every step, lean or \
          not{except}."
     );
-    vec![first, fewer]
+    let left_out = (!measured.left_out.is_empty()).then(|| {
+        format!("Not measured on {}: {}.", measured.processor, measured.left_out.join("; "))
+    });
+    [first, fewer].into_iter().chain(left_out).collect()
 }
 
 fn of_lives(measured: &Measured, sides: &Sides) -> String {
@@ -219,6 +222,8 @@ mod tests {
         assert!(lines[1].ends_with("than each of KVM's ways in every step, lean or not."));
 
         let mut one = logged(1000, [3000, 2000]);
+        one.left_out.push("kvm-eager-split: why".to_owned());
+        assert_eq!(answer(&[one.clone()])[2], "Not measured on neoverse-n1: kvm-eager-split: why.");
         // The way that takes more in all takes less in one step.
         for line in &mut one.sides[Side::Kvm as usize][0].samples {
             if line.row == Row::LogStopped2m {

@@ -147,6 +147,7 @@ pub(crate) mod tests {
             registers: "midr_el1=0x1".to_owned(),
             rounds: 1,
             linux: "6.12.1".to_owned(),
+            left_out: Vec::new(),
             sides,
         }
     }

@@ -73,6 +73,9 @@ pub struct Measured {
     pub rounds: u32,
     /// KVM's kernel, as `uname -r` names it.
     pub linux: String,
+    /// What was not measured, and why: a way that a kernel does not have, or whose harvests have not named what was
+    /// written.
+    pub left_out: Vec<String>,
     /// What each side has measured, in the order of [`Side::ALL`].
     pub sides: [Vec<ByWay>; Side::ALL.len()],
 }
@@ -140,6 +143,7 @@ pub fn run(
         registers: String::new(),
         rounds,
         linux: String::new(),
+        left_out: Vec::new(),
         sides: Default::default(),
     };
     for side in Side::ALL {
@@ -166,9 +170,10 @@ pub fn run(
         // The output of a serial line is not always text.
         let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
         ran.with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        let told = by_ways(&said, course, side)
+        let (told, left_out) = by_ways(&said, course, side)
             .with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
         measured.sides[side as usize] = told;
+        measured.left_out.extend(left_out);
         if side == Side::Mayfly {
             let registers = after(&said, REGISTERS);
             measured.registers = registers.context("Mayfly has not printed its registers")?;
@@ -180,24 +185,29 @@ pub fn run(
     Ok(measured)
 }
 
-/// What a console has, by each way of its side.
-fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<Vec<ByWay>> {
+/// What a way says that is left out: its kernel does not have it, or it has lost writes.
+const LEFT_OUT: [&str; 2] = ["KVM_ENABLE_CAP", "a harvest has named"];
+
+/// What a console has, by each way of its side; and what is left out, and why.
+fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>, Vec<String>)> {
     if side.ways(course).is_empty() {
-        return Ok(vec![ByWay { way: None, samples: samples(said, course, side)? }]);
+        let all = vec![ByWay { way: None, samples: samples(said, course, side)? }];
+        return Ok((all, Vec::new()));
     }
-    let mut all = Vec::new();
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for part in said.split(WAY).skip(1) {
         let name = part.lines().next().unwrap_or_default().trim_end();
         let way: Way = name.parse().map_err(anyhow::Error::msg)?;
-        // The kernel has no such way.
-        if !part.contains(Line::BEGIN) && part.contains("KVM_ENABLE_CAP") {
+        let why = part.lines().find(|line| LEFT_OUT.iter().any(|why| line.contains(why)));
+        if let Some(why) = why.filter(|_| !part.contains(Line::BEGIN)) {
+            left_out.push(format!("{}-{way}: {}", side.variant(), why.trim()));
             continue;
         }
         let samples = samples(part, course, side).with_context(|| format!("by {way}"))?;
         all.push(ByWay { way: Some(way), samples });
     }
     ensure!(!all.is_empty(), "none of KVM's dirty logs was measured");
-    Ok(all)
+    Ok((all, left_out))
 }
 
 /// The samples that a console has.
@@ -295,7 +305,10 @@ mod tests {
         let said = format!("{WAY}write-protect\r\n{text}{WAY}ring\r\n{refused}");
         let by_way = ByWay { way: Some(Way::WriteProtect), samples: all };
         let course = Course::DirtyLog;
-        assert_eq!(by_ways(&said, course, Side::Lean).unwrap(), [by_way]);
+        let (all, left_out) = by_ways(&said, course, Side::Lean).unwrap();
+        assert_eq!(all, [by_way]);
+        let expected = "kvm-lean-ring: mayfly: KVM_ENABLE_CAP: Invalid argument";
+        assert_eq!(left_out, [expected]);
         let none = format!("{WAY}ring\r\n{refused}");
         let error = by_ways(&none, course, Side::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "none of KVM's dirty logs was measured");
