@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(answer(Order::Ask, 0), 0);
         assert_eq!(answer(Order::Pages, 65_536), 65_536 << 8 | 1);
         assert_eq!(answer(Order::Caches, u32::MAX), 0xff_ffff_ff06);
-        assert_eq!(spread(656, 100), 100 << 40 | 656 << 8 | 12);
+        assert_eq!(spread(656, 100), (100 << 40) + (656 << 8) + 12);
         assert_eq!(spread(u32::MAX, u16::MAX) >> 40, u16::MAX.into());
     }
 }
