@@ -81,16 +81,16 @@ fn protects_what_is_marked<F: Format>(
     }
     let before = writable(&world);
     // A word at `base` and one each 64 frames; only those with marks are told of.
-    let mut words = std::collections::BTreeMap::<u64, u64>::new();
+    let mut by_number = std::collections::BTreeMap::<u64, u64>::new();
     for page in marked.iter().filter(|page| **page >= base) {
-        let word = (page - base) / 64;
-        *words.entry(word).or_default() |= 1 << ((page - base) % 64);
+        let number = (page - base) / 64;
+        *by_number.entry(number).or_default() |= 1 << ((page - base) % 64);
     }
-    let words: Vec<(Gfn, u64)> =
-        words.into_iter().map(|(word, marks)| (Gfn::new(base + 64 * word), marks)).collect();
+    let place = |(number, marks)| (Gfn::new(base + 64 * number), marks);
+    let listed: Vec<(Gfn, u64)> = by_number.into_iter().map(place).collect();
     let slice = Slice { entries, time: Duration::from_secs(3600) };
     let stage2 = &world.stage2;
-    stage2.write_protect_marked(gfns(range.clone()), slice, words.len(), |index| words[index]);
+    stage2.write_protect_marked(gfns(range.clone()), slice, listed.len(), |index| listed[index]);
     let meant = |page: &u64| *page >= base && range.contains(page) && marked.contains(page);
     let expected: BTreeSet<u64> = before.into_iter().filter(|page| !meant(page)).collect();
     assert_eq!(writable(&world), expected);
@@ -123,9 +123,9 @@ fn tlbs_forget_what_was_marked_before_the_call_returns() {
         let (level, leaf) = vcpu.root.translate(Gfn::new(gfn), &world.srcu.read_lock()).unwrap();
         world.platform.tlbs.walk(vcpu.vmid, Gfn::new(gfn), level, &leaf);
     }
-    let words = [(Gfn::new(0), 1 << 3), (Gfn::new(PAGES), 1 << 1)];
-    let word = |index: usize| words[index];
-    world.stage2.write_protect_marked(gfns(0..2 * PAGES), UNHURRIED, words.len(), word);
+    let listed = [(Gfn::new(0), 1 << 3), (Gfn::new(PAGES), 1 << 1)];
+    let marks = |index: usize| listed[index];
+    world.stage2.write_protect_marked(gfns(0..2 * PAGES), UNHURRIED, listed.len(), marks);
     let remembered = world.platform.tlbs.remembered();
     assert!(remembered.keys().all(|(_, gfn)| gfn.get() == 5), "{remembered:?}");
     drop(vcpu);
