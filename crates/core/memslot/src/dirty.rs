@@ -5,11 +5,12 @@
 //! looks at the groups that were written, and at no word of the others.
 //!
 //! A vCPU marks its page, and then looks whether the group's bit is set; if it is not, the vCPU sets it. A harvest clears
-//! the group's bit, and then takes the marks. Between the two steps, each has a full fence:
+//! the bits of up to 64 groups together, and then takes their marks. Between the two steps, each has a full fence:
 //!
 //! - **\[summarise\]** `fence(SeqCst)` of the vCPU, between its mark and its look, pairs with that of the harvest,
 //!   between its clear and its takes (store buffering). So either the harvest finds the mark, or the vCPU finds the bit
-//!   cleared, and sets it again. In both cases a mark that is not taken has its group's bit.
+//!   cleared, and sets it again. In both cases a mark that is not taken has its group's bit. A harvest that ends before it
+//!   has been through all of these groups sets the bits of the others again.
 //!
 //! A harvest of given words ([`DirtyBitmap::harvest`], [`DirtyBitmap::clear`]) leaves the summary as it is. A bit too
 //! much costs a look at eight words. No bit is too few.
@@ -127,24 +128,26 @@ impl DirtyBitmap {
         for index in first / BITS..summary.len() {
             let skipped = if index == first / BITS { first % BITS } else { 0 };
             let mut left = summary[index].load(Ordering::Relaxed) & u64::MAX << skipped;
+            if left == 0 {
+                continue;
+            }
+            *from = (index * BITS + left.trailing_zeros() as usize) * GROUP;
+            if count == into.len() {
+                return count;
+            }
+            if found[index].load(Ordering::Relaxed) & left != left {
+                found[index].fetch_or(left, Ordering::Relaxed);
+            }
+            summary[index].fetch_and(!left, Ordering::Relaxed);
+            // [summarise]
+            fence(Ordering::SeqCst);
             while left != 0 {
-                let group = index * BITS + left.trailing_zeros() as usize;
-                *from = group * GROUP;
-                if count == into.len() {
-                    return count;
-                }
-                let bit = left & left.wrapping_neg();
-                if found[index].load(Ordering::Relaxed) & bit == 0 {
-                    found[index].fetch_or(bit, Ordering::Relaxed);
-                }
-                summary[index].fetch_and(!bit, Ordering::Relaxed);
-                // [summarise]
-                fence(Ordering::SeqCst);
-                let words = self.from(group * GROUP).iter().take(GROUP).zip(group * GROUP..);
-                for (marks, word) in words {
+                let first = (index * BITS + left.trailing_zeros() as usize) * GROUP;
+                *from = first;
+                for (marks, word) in self.from(first).iter().take(GROUP).zip(first..) {
                     let Some(place) = into.get_mut(count) else {
-                        // What is left of the group is to be found again.
-                        summary[index].fetch_or(bit, Ordering::Relaxed);
+                        // What is left of the groups is to be found again.
+                        summary[index].fetch_or(left, Ordering::Relaxed);
                         return count;
                     };
                     let marks = take(marks);

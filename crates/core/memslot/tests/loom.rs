@@ -158,3 +158,28 @@ fn two_harvests_of_what_is_marked_leave_no_mark_of_a_page_that_is_written_meanwh
         assert!((0..2).all(|page| copy[page] == 1 || others[page] == 1));
     });
 }
+
+/// The bits of both groups are cleared together, and the list has room for one.
+#[test]
+fn a_mark_in_a_group_that_a_short_list_leaves_is_found_by_the_next_harvest() {
+    const GROUP: u64 = 512;
+    loom::model(|| {
+        let log = Arc::new(DirtyBitmap::try_new(2 * GROUP).unwrap());
+        log.mark(0);
+        log.mark(GROUP);
+        let vcpu = {
+            let log = Arc::clone(&log);
+            thread::spawn(move || log.mark(GROUP + 1))
+        };
+        let (mut from, mut list, mut pages) = (0, [DirtyWord::default()], [0; 2]);
+        let mut harvest = |from: &mut usize| {
+            while log.harvest_marked(from, &mut list) == 1 {
+                pages[list[0].word / 8] |= list[0].marks;
+            }
+        };
+        harvest(&mut from);
+        vcpu.join().unwrap();
+        harvest(&mut 0);
+        assert_eq!(pages, [1, 3]);
+    });
+}

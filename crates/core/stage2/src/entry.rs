@@ -100,6 +100,13 @@ impl<F: Format> Entry<F> {
         F::decode_leaf(level, self.bits)
     }
 
+    /// The leaf that it is, at `level`, without the right to write; `None` if it does not have that.
+    #[inline]
+    pub(crate) fn without_write(self, level: Level) -> Option<Self> {
+        debug_assert_eq!(self.state(level), State::Leaf);
+        F::without_write(level, self.bits).map(Self::from_bits)
+    }
+
     /// Whether going from this to `new`, both present, has to go by an absent entry and an invalidation
     /// ([`Format::requires_break_before_make`]).
     pub fn requires_break_before_make(self, level: Level, new: Self, same_contents: bool) -> bool {

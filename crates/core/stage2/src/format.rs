@@ -145,6 +145,16 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// The leaf with these bits at `level`.
     fn decode_leaf(level: Level, bits: u64) -> Leaf;
 
+    /// The bits at `level` of the leaf with these bits, without the right to write; `None` if it does not have that. The
+    /// default decodes the leaf and encodes it. A format that knows its bit spares each page of a dirty log that.
+    #[inline]
+    fn without_write(level: Level, bits: u64) -> Option<u64> {
+        let leaf = Self::decode_leaf(level, bits);
+        let permissions = leaf.permissions - Permissions::WRITE;
+        let is_writable = leaf.permissions.contains(Permissions::WRITE);
+        is_writable.then(|| Self::encode_leaf(level, &Leaf { permissions, ..leaf }))
+    }
+
     /// The bits of the table in frame `pfn`.
     fn encode_table(pfn: Pfn) -> u64;
 

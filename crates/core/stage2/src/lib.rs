@@ -184,6 +184,7 @@ mod leaf;
 mod level;
 mod list;
 mod map;
+mod marked;
 mod owed;
 mod own;
 mod parking;

@@ -7,7 +7,7 @@ use mayfly_platform::address::Gfn;
 use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, Permissions, Stage2, State};
+use crate::{Entry, Format, Leaf, Stage2, State};
 
 impl<F: Format> Stage2<F> {
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
@@ -21,17 +21,7 @@ impl<F: Format> Stage2<F> {
     /// [refuses](Stage2::refuse_faults) earlier faults; later faults put the marks there again. A caller that takes the
     /// right away for the host is inside an invalidation.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
-        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
-    }
-
-    /// As [`Stage2::write_protect`], of the frames of `gfns` that `next` selects: it says which is the first that is
-    /// selected, from a frame on, that frame included. The entries of others are not looked at, so the work grows with
-    /// the frames that are selected. However they lie, TLBs are invalidated once for each root and slice. Blocks are
-    /// split.
-    pub fn write_protect_those(&self, gfns: Range<Gfn>, slice: Slice, next: impl Fn(Gfn) -> Gfn) {
-        self.in_slices(gfns, |root, left| {
-            root.write_protect_slice(left, slice, Some(&next), &mut |_, _| ())
-        });
+        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, &mut each));
     }
 
     /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had a
@@ -46,18 +36,16 @@ impl<F: Format> Root<F> {
     /// old entries when this returns (`litmus/S2+forget+flush`). `each` is called for each leaf that was writable, with
     /// its first frame.
     ///
-    /// A writable block that juts out, or of which not everything may be meant, is split; where there is no memory for
-    /// that, it is protected as a whole.
-    pub(crate) fn write_protect_slice(
+    /// A writable block that juts out is split; where there is no memory for that, it is protected as a whole.
+    fn write_protect_slice(
         &self,
         range: &mut Range<Gfn>,
         slice: Slice,
-        next: Option<Next<'_>>,
-        each: &mut dyn FnMut(Gfn, u64),
+        each: &mut impl FnMut(Gfn, u64),
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, next, each };
+        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, each };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut protect);
         changing.finish(protect.flush, from..range.start);
         self.charge_entries(protect.entries);
@@ -83,25 +71,19 @@ impl<F: Format> Root<F> {
     }
 }
 
-struct WriteProtect<'a> {
+struct WriteProtect<'a, E> {
     flush: Flush,
     entries: u64,
-    next: Option<Next<'a>>,
-    each: &'a mut dyn FnMut(Gfn, u64),
+    each: &'a mut E,
 }
 
-impl<F: Format> Visitor<F> for WriteProtect<'_> {
+impl<F: Format, E: FnMut(Gfn, u64)> Visitor<F> for WriteProtect<'_, E> {
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
-        let leaf = at.entry.to_leaf(at.level);
-        if !leaf.permissions.contains(Permissions::WRITE) {
-            return true;
-        }
-        let in_part = !at.whole || self.next.is_some() && at.level > Level::PAGE;
-        if in_part && root.split_at(at) {
+        let Some(new) = at.entry.without_write(at.level) else { return true };
+        if !at.whole && root.split_at(at) {
             return false;
         }
-        let permissions = leaf.permissions - Permissions::WRITE;
-        let done = at.cell.replace(at.entry, Entry::leaf(at.level, &Leaf { permissions, ..leaf }));
+        let done = at.cell.replace(at.entry, new);
         if done {
             self.entries += 1;
             self.flush.add(at.gfn, at.level);
@@ -111,42 +93,34 @@ impl<F: Format> Visitor<F> for WriteProtect<'_> {
     }
 
     fn leaves(&mut self, run: &Run<'_>) -> u32 {
-        if self.next.is_some() && run.level > Level::PAGE {
-            // It is split.
-            return 0;
-        }
-        let (mut count, mut changed) = (0, 0);
+        let mut count = 0;
+        // How many were writable; and from where to where they are.
+        let (mut changed, mut first, mut end) = (0_u32, 0, 0);
         while count < run.count {
-            let gfn = Gfn::new(run.gfn.get() + u64::from(count) * run.level.pages());
             let cell = run.cell::<F>(count);
             let entry = cell.load();
-            if entry.state(run.level) != State::Leaf || Visitor::<F>::next(self, gfn) != gfn {
+            if entry.state(run.level) != State::Leaf {
                 break;
             }
-            let leaf = entry.to_leaf(run.level);
-            if leaf.permissions.contains(Permissions::WRITE) {
-                let permissions = leaf.permissions - Permissions::WRITE;
-                let new = Entry::leaf(run.level, &Leaf { permissions, ..leaf });
+            if let Some(new) = entry.without_write(run.level) {
                 if !cell.replace(entry, new) {
                     break;
                 }
-                changed += 1;
-                self.flush.add(gfn, run.level);
-                (self.each)(gfn, run.level.pages());
+                if changed == 0 {
+                    first = count;
+                }
+                (changed, end) = (changed + 1, count + 1);
+                (self.each)(run.gfn_of(count), run.level.pages());
             }
             count += 1;
         }
-        self.entries += changed;
+        if changed > 0 {
+            self.flush.add_run(run.gfn_of(first), run.level, end - first);
+            self.entries += u64::from(changed);
+        }
         count
     }
-
-    fn next(&self, gfn: Gfn) -> Gfn {
-        self.next.map_or(gfn, |next| next(gfn))
-    }
 }
-
-/// Says of a frame which is the first from it on that is meant.
-type Next<'a> = &'a dyn Fn(Gfn) -> Gfn;
 
 struct Age<'a> {
     entries: u64,

@@ -1,6 +1,7 @@
 //! Looking up a frame.
 
-use mayfly_platform::address::Gfn;
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::frames::WORDS;
 use mayfly_srcu::Section;
 
 use crate::level::below_of;
@@ -33,6 +34,57 @@ impl<F: Format> Root<F> {
             }
         }
         None
+    }
+
+    /// How many pages from `gfn` on, `most` at most, are mapped at this moment to the frames from `pfn` on, one after the
+    /// other, with `rights`. Looks no further than the block that `gfn` lies in, or the table that has an entry for its
+    /// page, so there may be more.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn maps_to(
+        &self,
+        gfn: Gfn,
+        pfn: Pfn,
+        most: u64,
+        rights: Permissions,
+        section: &impl Section,
+    ) -> u64 {
+        self.check(section);
+        if !Self::reaches(gfn) {
+            return 0;
+        }
+        let frames = self.space().tables.linear_map();
+        let mut table = frames.table(self.top());
+        for level in F::TOP.down_to_pages() {
+            let entry = table.cell::<F>(level.index_in::<F>(gfn)).load();
+            match entry.state(level) {
+                State::Table(below) => table = frames.table(below),
+                State::Leaf if level > Level::PAGE => {
+                    let (leaf, into) = (entry.to_leaf(level), gfn.get() & (level.pages() - 1));
+                    let is_there =
+                        leaf.pfn.get() + into == pfn.get() && leaf.permissions.contains(rights);
+                    return if is_there { most.min(level.pages() - into) } else { 0 };
+                }
+                State::Leaf => break,
+                State::Empty | State::Frozen | State::Removed => return 0,
+            }
+        }
+        let first = Level::PAGE.index_in::<F>(gfn);
+        let mut count = 0;
+        while count < most && (first as u64 + count) < WORDS as u64 {
+            let entry = table.cell::<F>(first + count as usize).load();
+            if entry.state(Level::PAGE) != State::Leaf {
+                break;
+            }
+            let leaf = entry.to_leaf(Level::PAGE);
+            if leaf.pfn.get() != pfn.get() + count || !leaf.permissions.contains(rights) {
+                break;
+            }
+            count += 1;
+        }
+        count
     }
 
     /// Whether what `gfn` is mapped to allows an access that needs `wanted`, when a CPU that is just changing the entry

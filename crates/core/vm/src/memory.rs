@@ -1,6 +1,5 @@
 //! Changing the guest's memory: slots, and what is mapped through them.
 
-use core::cell::Cell;
 use core::ops::Range;
 
 use mayfly_memslot::{
@@ -77,19 +76,9 @@ impl<'a> Taken<'a> {
         Gfn::new(self.start)..Gfn::new(self.start + 64 * self.words.len() as u64)
     }
 
-    /// The first of them from `gfn` on; if there is none, one beyond all of them.
-    fn next(&self, gfn: Gfn) -> Gfn {
-        let from = gfn.get().saturating_sub(self.start);
-        let mut mask = u64::MAX << (from % 64);
-        let first = usize::try_from(from / 64).unwrap_or(usize::MAX);
-        for (word, index) in self.words.get(first..).unwrap_or_default().iter().zip(first as u64..)
-        {
-            let marks = word & core::mem::replace(&mut mask, u64::MAX);
-            if marks != 0 {
-                return Gfn::new(self.start + 64 * index + u64::from(marks.trailing_zeros()));
-            }
-        }
-        Gfn::new(u64::MAX)
+    /// A word, and its first frame.
+    fn word(&self, index: usize) -> (Gfn, u64) {
+        (Gfn::new(self.start + 64 * index as u64), self.words[index])
     }
 }
 
@@ -115,25 +104,32 @@ impl<'a> Listed<'a> {
         Gfn::new(self.frame(first))..Gfn::new(self.frame(last) + 64)
     }
 
-    /// As [`Taken::next`]. `at` is where the one before was found; frames are asked for in order, mostly.
-    fn next(&self, gfn: Gfn, at: &Cell<usize>) -> Gfn {
-        let is_before = |word: &DirtyWord| self.frame(word.word) + 64 <= gfn.get();
-        let known = at.get();
-        let first = if known > 0 && !is_before(&self.words[known - 1]) {
-            self.words[..known].partition_point(is_before)
-        } else {
-            known + self.words[known..].iter().take_while(|word| is_before(word)).count()
-        };
-        at.set(first);
-        for word in &self.words[first..] {
-            let start = self.frame(word.word);
-            let marks = word.marks & u64::MAX << gfn.get().saturating_sub(start);
-            if marks != 0 {
-                return Gfn::new(start + u64::from(marks.trailing_zeros()));
-            }
-        }
-        Gfn::new(u64::MAX)
+    /// A word, and its first frame.
+    fn word(&self, index: usize) -> (Gfn, u64) {
+        let DirtyWord { word, marks } = self.words[index];
+        (Gfn::new(self.frame(word)), marks)
     }
+}
+
+/// Whether one of `gfns` has a mark in `count` words, in order, of which `word` tells.
+fn any(gfns: &Range<Gfn>, count: usize, word: impl Fn(usize) -> (Gfn, u64)) -> bool {
+    let (mut first, mut beyond) = (0, count);
+    while first < beyond {
+        let middle = first + (beyond - first) / 2;
+        if word(middle).0.get() + 64 <= gfns.start.get() {
+            first = middle + 1;
+        } else {
+            beyond = middle;
+        }
+    }
+    let words = (first..count).map(word).take_while(|word| word.0 < gfns.end);
+    words
+        .map(|(first, marks)| {
+            let below = gfns.start.get().saturating_sub(first.get());
+            let beyond = 64_u64.saturating_sub(gfns.end.get() - first.get());
+            marks & u64::MAX << below & u64::MAX >> beyond
+        })
+        .any(|marks| marks != 0)
 }
 
 impl<W: World> Inner<W> {
@@ -150,8 +146,7 @@ impl<W: World> Inner<W> {
             self.with_log(id, |slot, log| (slot.base(), log.harvest_marked(from, into)))?
         };
         if let Some(listed) = Listed::of(&into[..count], base) {
-            let at = Cell::new(0);
-            self.protect_taken(listed.hull(), |gfn| listed.next(gfn, &at));
+            self.protect_taken(listed.hull(), count, |index| listed.word(index));
         }
         Ok(count)
     }
@@ -191,18 +186,19 @@ impl<W: World> Inner<W> {
             self.with_log(id, |slot, log| (slot.gfns(), take(log, first, into)))?
         };
         let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
-        self.protect_taken(taken.hull(), |gfn| taken.next(gfn));
+        self.protect_taken(taken.hull(), taken.words.len(), |index| taken.word(index));
         Ok(marked)
     }
 
-    /// Write-protects pages whose marks were taken, of `hull`: `next` says which is the first of them from a frame on.
-    fn protect_taken(&self, hull: Range<Gfn>, next: impl Fn(Gfn) -> Gfn) {
+    /// Write-protects pages whose marks were taken, of `hull`: `word` says what is in each of `count` words, in order, and
+    /// which is its first frame.
+    fn protect_taken(&self, hull: Range<Gfn>, count: usize, word: impl Fn(usize) -> (Gfn, u64)) {
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
         self.stage2.refuse_faults(&hull);
         // Before the rest, since it takes the right to write as well, where it finds something.
-        self.flush_written_those(hull.clone(), |gfns| next(gfns.start) < gfns.end);
-        self.stage2.write_protect_those(hull, self.slice, next);
+        self.flush_written_those(hull.clone(), |gfns| any(&gfns, count, &word));
+        self.stage2.write_protect_marked(hull, self.slice, count, word);
     }
 
     /// Calls `then` with the slot and its log, inside a section.
@@ -302,7 +298,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn what_was_taken_is_found_from_any_frame_on() {
+    fn what_was_taken_is_found_word_by_word() {
         let (base, first) = (1000, 3);
         let mut words = vec![0; 6];
         let pages = [70, 127, 128, 200, 255];
@@ -313,12 +309,7 @@ mod tests {
         let origin = base + 64 * first as u64;
         let gfn = |page: usize| Gfn::new(origin + page as u64);
         assert_eq!(taken.hull(), gfn(64)..gfn(256));
-        for start in 0..300 {
-            let next = pages.iter().copied().filter(|&page| page >= start).min();
-            assert_eq!(taken.next(gfn(start)), next.map_or(Gfn::new(u64::MAX), gfn), "{start}");
-        }
-        assert_eq!(taken.next(Gfn::new(0)), gfn(70));
-        assert_eq!(taken.next(Gfn::new(u64::MAX)), Gfn::new(u64::MAX));
+        assert_eq!(taken.words.len(), 3);
         let list: Vec<DirtyWord> = (first..)
             .zip(&words)
             .filter(|(_, marks)| **marks != 0)
@@ -326,13 +317,16 @@ mod tests {
             .collect();
         let listed = Listed::of(&list, Gfn::new(base)).unwrap();
         assert_eq!(listed.hull(), gfn(64)..gfn(256));
-        for at in [0, 1, list.len()] {
-            for start in 0..300 {
-                let found = listed.next(gfn(start), &Cell::new(at));
-                assert_eq!(found, taken.next(gfn(start)), "{start}, after {at}");
+        for (index, first) in [64, 128, 192].into_iter().enumerate() {
+            assert_eq!(taken.word(index), (gfn(first), words[first / 64]));
+            assert_eq!(listed.word(index), taken.word(index));
+        }
+        for start in 0..300 {
+            for end in start..300 {
+                let is_any = pages.iter().any(|page| (start..end).contains(page));
+                let found = any(&(gfn(start)..gfn(end)), 3, |index| listed.word(index));
+                assert_eq!(found, is_any, "{start}..{end}");
             }
-            assert_eq!(listed.next(Gfn::new(0), &Cell::new(at)), gfn(70));
-            assert_eq!(listed.next(Gfn::new(u64::MAX), &Cell::new(at)), Gfn::new(u64::MAX));
         }
         assert!(Listed::of(&[], Gfn::new(0)).is_none());
         let none: Vec<u64> = vec![0; 6];

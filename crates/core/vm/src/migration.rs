@@ -160,7 +160,8 @@ impl<W: World> Inner<W> {
     fn collapse_batch(&self, batch: &mut Places, last: &mut LastHit) -> u64 {
         let collapsed = if self.maintains_maps() {
             // What is mapped is cleaned before, block by block.
-            batch.take().map(|gfn| u64::from(self.collapse(gfn, last))).sum()
+            let collapse = |gfn| self.has_block(gfn) && self.collapse(gfn, last);
+            batch.take().map(collapse).map(u64::from).sum()
         } else {
             let section = self.srcu.read_lock();
             // Before the slots and the host are asked, as at a fault.
@@ -175,6 +176,14 @@ impl<W: World> Inner<W> {
         self.stage2.collect_tables();
         self.platform.preemption_point();
         collapsed
+    }
+
+    /// Whether slot and host allow a block around `gfn` at this moment.
+    fn has_block(&self, gfn: Gfn) -> bool {
+        let section = self.srcu.read_lock();
+        let seen = self.stage2.sample();
+        let root = self.stage2.find_root(Role::MAIN, &section);
+        root.is_some_and(|root| self.grant_block(gfn, seen, root, &section).is_some())
     }
 
     fn with_slot<T>(

@@ -9,10 +9,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use kvm_bindings::{
-    KVM_CAP_DIRTY_LOG_RING, KVM_CAP_DIRTY_LOG_RING_ACQ_REL, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
-    KVM_DIRTY_LOG_INITIALLY_SET, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, KVM_DIRTY_LOG_PAGE_OFFSET,
-    KVMIO, kvm_clear_dirty_log, kvm_clear_dirty_log__bindgen_ty_1 as ClearBitmap, kvm_dirty_gfn,
-    kvm_dirty_log, kvm_dirty_log__bindgen_ty_1 as Bitmap, kvm_enable_cap,
+    KVM_CAP_ARM_EAGER_SPLIT_CHUNK_SIZE, KVM_CAP_DIRTY_LOG_RING, KVM_CAP_DIRTY_LOG_RING_ACQ_REL,
+    KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, KVM_DIRTY_LOG_INITIALLY_SET,
+    KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, KVM_DIRTY_LOG_PAGE_OFFSET, KVMIO, kvm_clear_dirty_log,
+    kvm_clear_dirty_log__bindgen_ty_1 as ClearBitmap, kvm_dirty_gfn, kvm_dirty_log,
+    kvm_dirty_log__bindgen_ty_1 as Bitmap, kvm_enable_cap,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Setter, Updater, ioctl, opcode};
@@ -56,6 +57,17 @@ impl Vm {
         let bytes = u64::from(entries) * ENTRY as u64;
         self.enable(KVM_CAP_DIRTY_LOG_RING_ACQ_REL, bytes)
             .or_else(|_| self.enable(KVM_CAP_DIRTY_LOG_RING, bytes))
+    }
+
+    /// Has blocks split into pages where a memslot's log is switched on, `bytes` of memory at a time: `KVM_ENABLE_CAP` of
+    /// `KVM_CAP_ARM_EAGER_SPLIT_CHUNK_SIZE` (Linux v6.5, arm64). Otherwise, a write to a block unmaps it, and maps its page.
+    /// Before the first memslot.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL where the kernel cannot, there is a memslot, or `bytes` is no size of a
+    /// block.
+    pub fn split_eagerly(&self, bytes: u64) -> Result<(), Error> {
+        self.enable(KVM_CAP_ARM_EAGER_SPLIT_CHUNK_SIZE, bytes)
     }
 
     fn enable(&self, cap: u32, argument: u64) -> Result<(), Error> {

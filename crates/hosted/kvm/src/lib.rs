@@ -80,6 +80,7 @@ mod vgic;
 mod vm;
 mod waits;
 
+pub use kvm_bindings::KVM_EXIT_DIRTY_RING_FULL;
 pub use kvm_ioctls;
 pub use vm_memory;
 

@@ -151,6 +151,18 @@ impl Arena {
         self.frames
     }
 
+    /// Has the host provide for frames that are not given out, the lowest first, `most` of them: now, and not when they are
+    /// first written. A hypervisor's frames are there, too. They stay zero.
+    pub fn provide(&self, most: u64) {
+        let is_free = |frame: &u64| !self.given.any(*frame, 0);
+        for frame in (FIRST..FIRST + self.frames).filter(is_free).take(most as usize) {
+            if let Some(word) = self.words(Pfn::new(frame)).next() {
+                // A write, which a load would not be; of what another thread may be given meanwhile.
+                word.fetch_or(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Whether the frames from `first` on, `count` of them, are its own.
     pub(crate) fn has(&self, first: Pfn, count: u64) -> bool {
         let end = FIRST + self.frames;

@@ -1,11 +1,12 @@
 //! The results of all sides, in sentences.
 
-use mayfly_lifecycle_steps::{Row, Until};
+use mayfly_lifecycle_steps::{Course, Row, Until};
 use mayfly_record::{Description, units};
 
 use crate::figures::{Figure, Figures};
 use crate::rows::description;
-use crate::run::{LEAN, Measured, Side};
+use crate::run::{ByWay, LEAN, Measured, Side};
+use crate::way::Way;
 
 /// The steps for which Mayfly is to take at most a tenth of KVM's instructions until all is done, and their names in
 /// sentences.
@@ -23,6 +24,15 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
         Row::MachineCreated => {
             "Mayfly makes PSCI, and sets memory aside for a clock and virtio devices; KVM makes only a vGIC"
         }
+        Row::LogStarted4k | Row::LogStarted2m => {
+            "initially-set write-protects nothing at the start, and everything at the first harvest"
+        }
+        Row::LoggedFirst4k | Row::LoggedFirst2m => {
+            "initially-set has write-protected nothing by then, and eager-split has split the blocks at the start"
+        }
+        Row::LogStopped2m => {
+            "KVM puts no block together before the guest writes to it: see unlogged-2m"
+        }
         _ => "the reason is not known",
     }
 }
@@ -39,22 +49,56 @@ fn why_no_tenth(row: Row) -> &'static str {
 }
 
 /// The figures of all sides on one processor.
-pub(crate) struct Sides([Figures; Side::ALL.len()]);
+pub(crate) struct Sides {
+    /// Of each side, by each way, that first which takes the fewest instructions for the whole course.
+    sides: [Vec<(Option<Way>, Figures)>; Side::ALL.len()],
+}
 
 impl Sides {
     pub(crate) fn of(measured: &Measured) -> Self {
-        Self(Side::ALL.map(|side| Figures::of(measured.of(side))))
+        let sides = Side::ALL.map(|side| {
+            let by_way = measured.of(side).iter();
+            let figures = |by_way: &ByWay| (by_way.way, Figures::of(&by_way.samples));
+            let mut all: Vec<_> = by_way.map(figures).collect();
+            all.sort_by_key(|(_, figures)| figures.whole());
+            all
+        });
+        Self { sides }
     }
 
+    /// By the way that takes the fewest instructions for the whole course.
     pub(crate) fn median(&self, side: Side, row: Row, until: Until) -> Option<Figure> {
-        self.0[side as usize].median(row, until).filter(|_| side.has(row))
+        self.by_way(side, row, until).next()?
     }
 
-    /// Whether Mayfly takes no fewer instructions for a step than one of the others, until all is done.
+    /// By each way, in that order.
+    fn by_way(
+        &self,
+        side: Side,
+        row: Row,
+        until: Until,
+    ) -> impl Iterator<Item = Option<Figure>> + '_ {
+        let ways = self.sides[side as usize].iter().filter(move |_| side.has(row));
+        ways.map(move |(_, figures)| figures.median(row, until))
+    }
+
+    /// The way that takes the fewest.
+    pub(crate) fn way(&self, side: Side) -> Option<Way> {
+        self.sides[side as usize].first().and_then(|(way, _)| *way)
+    }
+
+    /// The instructions of a side's whole course, by the way that takes the fewest.
+    fn whole(&self, side: Side) -> u64 {
+        self.sides[side as usize].first().map_or(0, |(_, figures)| figures.whole())
+    }
+
+    /// Whether Mayfly takes no fewer instructions for a step than one of the others, by whatever way, until all is done.
     pub(crate) fn is_not_fewer(&self, row: Row) -> bool {
-        let all = |side| self.median(side, row, Until::All);
-        let Some(mayfly) = all(Side::Mayfly).filter(|_| row != Row::Nothing) else { return false };
-        [Side::Kvm, Side::Lean].into_iter().filter_map(all).any(|other| mayfly.all() >= other.all())
+        let mayfly = self.median(Side::Mayfly, row, Until::All);
+        let Some(mayfly) = mayfly.filter(|_| row != Row::Nothing) else { return false };
+        let others = [Side::Kvm, Side::Lean].into_iter();
+        let mut others = others.flat_map(|side| self.by_way(side, row, Until::All)).flatten();
+        others.any(|other| mayfly.all() >= other.all())
     }
 }
 
@@ -74,7 +118,8 @@ pub fn answer(all: &[Measured]) -> Vec<String> {
 /// The description of the experiment in a record, with these results.
 pub fn describe(all: &[Measured]) -> Description {
     let lines = answer(all);
-    Description { verdict: lines.clone(), answer: lines, ..description() }
+    let course = all.first().map_or(Course::Lives, |measured| measured.course);
+    Description { verdict: lines.clone(), answer: lines, ..description(course) }
 }
 
 /// A step: all sides until all is done, and until the caller has control back.
@@ -105,9 +150,7 @@ fn sentence(sides: &Sides, row: Row, what: &str) -> Option<String> {
 
 fn of_one(measured: &Measured) -> Vec<String> {
     let sides = Sides::of(measured);
-    let steps = TENTH.into_iter().filter_map(|(row, what)| sentence(&sides, row, what));
-    let steps: Vec<_> = steps.collect();
-    let more: Vec<Row> = Row::ALL.iter().copied().filter(|row| sides.is_not_fewer(*row)).collect();
+    let more: Vec<Row> = Row::of(measured.course).filter(|row| sides.is_not_fewer(*row)).collect();
     // Steps that follow each other for one reason are told together.
     let more: Vec<String> = more
         .chunk_by(|one, other| why_not_fewer(*one) == why_not_fewer(*other))
@@ -116,36 +159,84 @@ fn of_one(measured: &Measured) -> Vec<String> {
             format!("{} ({})", names.join(" and "), why_not_fewer(rows[0]))
         })
         .collect();
-    vec![
-        format!(
-            "On {}, retired instructions until all is done, of Mayfly, of KVM in Linux {}, and of KVM in the same Linux \
-             with {LEAN} (in brackets: those until the caller has control back, and KVM / Mayfly): {}.",
-            measured.processor,
-            measured.linux,
-            steps.join("; ")
-        ),
-        if more.is_empty() {
-            "Until all work is done and all memory is freed, Mayfly takes fewer instructions than KVM in every step, lean \
-             or not."
-                .to_owned()
-        } else {
-            format!(
-                "Until all work is done and all memory is freed, Mayfly takes fewer instructions than KVM in every step, \
-                 lean or not, except in {}.",
-                more.join("; ")
-            )
-        },
-    ]
+    let (first, than) = match measured.course {
+        Course::Lives => (of_lives(measured, &sides), "KVM"),
+        Course::DirtyLog => (of_log(measured, &sides), "each of KVM's ways"),
+    };
+    let except =
+        if more.is_empty() { String::new() } else { format!(", except in {}", more.join("; ")) };
+    let fewer = format!(
+        "Until all work is done and all memory is freed, Mayfly takes fewer instructions than {than} in every step, lean or \
+         not{except}."
+    );
+    let left_out = (!measured.left_out.is_empty()).then(|| {
+        format!("Not measured on {}: {}.", measured.processor, measured.left_out.join("; "))
+    });
+    [first, fewer].into_iter().chain(left_out).collect()
+}
+
+fn of_lives(measured: &Measured, sides: &Sides) -> String {
+    let steps = TENTH.into_iter().filter_map(|(row, what)| sentence(sides, row, what));
+    let steps: Vec<_> = steps.collect();
+    format!(
+        "On {}, retired instructions until all is done, of Mayfly, of KVM in Linux {}, and of KVM in the same Linux with \
+         {LEAN} (in brackets: those until the caller has control back, and KVM / Mayfly): {}.",
+        measured.processor,
+        measured.linux,
+        steps.join("; ")
+    )
+}
+
+/// The whole course of a dirty log, by the way of KVM's that takes the fewest instructions.
+fn of_log(measured: &Measured, sides: &Sides) -> String {
+    let mayfly = sides.whole(Side::Mayfly);
+    let of = |side| {
+        let (kvm, way) = (sides.whole(side), sides.way(side).map_or("", Way::name));
+        let ratio = units::ratio(kvm as f64 / mayfly.max(1) as f64);
+        format!("{} (by {way}, {ratio})", units::grouped(kvm))
+    };
+    format!(
+        "On {}, retired instructions of the whole course of a dirty log, its guest's writes included, until all is done: \
+         Mayfly {}; KVM in Linux {} {}; in the same Linux with {LEAN} {}.",
+        measured.processor,
+        units::grouped(mayfly),
+        measured.linux,
+        of(Side::Kvm),
+        of(Side::Lean)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::measured;
+    use crate::rows::tests::{logged, measured};
+
+    #[test]
+    fn a_log_stands_beside_the_way_with_the_fewest_instructions_and_each_way_is_asked() {
+        let lines = answer(&[logged(1000, [3000, 2000])]);
+        let whole =
+            |each: u64| units::grouped(each * (Row::of(Course::DirtyLog).count() as u64 - 2));
+        let told =
+            format!("Mayfly {}; KVM in Linux 6.12.1 {} (by ring, 2", whole(1000), whole(2000));
+        assert!(lines[0].contains(&told), "{}", lines[0]);
+        assert!(lines[1].ends_with("than each of KVM's ways in every step, lean or not."));
+
+        let mut one = logged(1000, [3000, 2000]);
+        one.left_out.push("kvm-eager-split: why".to_owned());
+        assert_eq!(answer(&[one.clone()])[2], "Not measured on neoverse-n1: kvm-eager-split: why.");
+        // The way that takes more in all takes less in one step.
+        for line in &mut one.sides[Side::Kvm as usize][0].samples {
+            if line.row == Row::LogStopped2m {
+                line.spent.levels[2] = 10;
+            }
+        }
+        let lines = answer(&[one]);
+        assert!(lines[1].contains("except in log-stopped-2m (KVM puts no block"), "{}", lines[1]);
+    }
 
     /// Has Mayfly take as many instructions for these steps.
     fn takes(one: &mut Measured, rows: &[Row], until: &[Until], instructions: u64) {
-        for line in &mut one.samples[Side::Mayfly as usize] {
+        for line in &mut one.sides[Side::Mayfly as usize][0].samples {
             if rows.contains(&line.row) && until.contains(&line.until) {
                 line.spent.levels[2] = instructions;
             }

@@ -55,7 +55,11 @@ impl Figure {
 
 /// The figures of one side.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures(BTreeMap<(Row, Until), Vec<Figure>>);
+pub(crate) struct Figures {
+    all: BTreeMap<(Row, Until), Vec<Figure>>,
+    /// Of how many times the figures of a step are one.
+    times: BTreeMap<Row, u64>,
+}
 
 impl Figures {
     /// Of samples.
@@ -73,7 +77,7 @@ impl Figures {
             (median(raw(Row::Nothing, Until::Caller)), median(behind(Row::Nothing)));
         let asking = raw(Row::MmioUser, Until::Caller).into_iter();
         let asking = median(asking.map(|figure| figure.less(nothing)).collect());
-        let mut figures = BTreeMap::new();
+        let (mut all_figures, mut all_times) = (BTreeMap::new(), BTreeMap::new());
         for &row in Row::ALL {
             let times = samples.iter().find(|line| line.row == row).map_or(1, |line| line.times);
             let times = u64::from(times).max(1);
@@ -88,11 +92,21 @@ impl Figures {
                 Row::Nothing => caller.more(behind),
                 _ => caller.more(behind.less(idle)).shared(times),
             });
-            figures.insert((row, Until::All), all.collect());
+            all_figures.insert((row, Until::All), all.collect());
             let callers = callers.iter().map(|caller| caller.shared(times)).collect();
-            figures.insert((row, Until::Caller), callers);
+            all_figures.insert((row, Until::Caller), callers);
+            all_times.insert(row, times);
         }
-        Self(figures)
+        Self { all: all_figures, times: all_times }
+    }
+
+    /// The instructions of all steps until all is done, each as often as it was done, without what is subtracted from
+    /// others.
+    pub(crate) fn whole(&self) -> u64 {
+        let steps =
+            self.times.iter().filter(|(row, _)| !matches!(row, Row::Nothing | Row::MmioUser));
+        let of = |row| self.median(row, Until::All).map_or(0, Figure::all);
+        steps.map(|(&row, times)| times * of(row)).sum()
     }
 
     /// The median of a step's.
@@ -103,7 +117,7 @@ impl Figures {
 
     /// Those of a step, in the order in which they were measured.
     pub(crate) fn of_row(&self, row: Row, until: Until) -> &[Figure] {
-        self.0.get(&(row, until)).map_or(&[], Vec::as_slice)
+        self.all.get(&(row, until)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -169,6 +183,18 @@ mod tests {
         assert_eq!(figures.of_row(Row::Hvc, caller)[0].levels, [0, 1, 100]);
         assert_eq!(figures.of_row(Row::CachesOn, caller)[0].levels, [0, 0, 1000]);
         assert_eq!(figures.of_row(Row::MmioUser, caller)[0].levels, [0, 10, 100]);
+    }
+
+    #[test]
+    fn a_whole_course_has_each_step_as_often_as_it_was_done() {
+        let samples = [
+            line(Row::Nothing, Until::All, 1, [0, 0, 5]),
+            line(Row::LogStarted4k, Until::Caller, 1, [1, 2, 1000]),
+            line(Row::LogStarted4k, Until::All, 1, [1, 2, 1000]),
+            line(Row::Logged1Of4k, Until::Caller, 10, [0, 0, 200]),
+            line(Row::Logged1Of4k, Until::All, 10, [0, 0, 200]),
+        ];
+        assert_eq!(Figures::of(&samples).whole(), 1003 + 200);
     }
 
     #[test]

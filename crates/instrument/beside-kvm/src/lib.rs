@@ -1,5 +1,5 @@
-//! Mayfly at EL2 beside KVM on arm64: both run the same lifecycles ([`mayfly_lifecycle_steps`]) on one machine model of
-//! QEMU's. The instructions that each step retires are counted ([`run`]).
+//! Mayfly at EL2 beside KVM on arm64: both run the same course ([`mayfly_lifecycle_steps`]), lifecycles or that of a dirty
+//! log, on one machine model of QEMU's. The instructions that each step retires are counted ([`run`]).
 
 mod answer;
 mod figures;
@@ -8,9 +8,11 @@ mod machine;
 mod rows;
 mod run;
 mod table;
+mod way;
 
 pub use answer::{answer, describe};
 pub use machine::{Files, Missing, Processor};
-pub use rows::{NAME, rows};
-pub use run::{LEAN, Measured, Side, run};
+pub use rows::rows;
+pub use run::{ByWay, LEAN, Measured, Side, run};
 pub use table::Table;
+pub use way::Way;

@@ -1,13 +1,10 @@
 //! What a record has of all sides.
 
-use mayfly_lifecycle_steps::{Line, Row, Until};
+use mayfly_lifecycle_steps::{Course, Line, Row, Until};
 use mayfly_record::{Backend, Description, MACHINE, MetricDescription, ResultRow, Samples, Unit};
 
 use crate::figures::{Figure, Figures};
-use crate::run::{LEAN, Measured, Side};
-
-/// The experiment's name in records.
-pub const NAME: &str = "lives";
+use crate::run::{ByWay, LEAN, Measured, Side};
 
 /// Exception levels, as metrics are named.
 const LEVELS: [&str; 3] = ["el0", "el1", "el2"];
@@ -21,12 +18,19 @@ const SLACK: u64 = 64;
 /// compared ([`mayfly_record::MACHINE`]).
 pub fn rows(measured: &Measured) -> Vec<ResultRow> {
     let mut rows = Vec::new();
-    for side in Side::ALL {
-        let samples = measured.of(side);
+    let all = Side::ALL.into_iter();
+    for (side, ByWay { way, samples }) in
+        all.flat_map(|side| measured.of(side).iter().map(move |by_way| (side, by_way)))
+    {
         let figures = Figures::of(samples);
-        for &step in Row::ALL.iter().filter(|step| **step != Row::Nothing && side.has(**step)) {
+        let variant = match way {
+            Some(way) => format!("{}-{way}", side.variant()),
+            None => side.variant().to_owned(),
+        };
+        let steps = Row::of(measured.course);
+        for step in steps.filter(|step| *step != Row::Nothing && side.has(*step)) {
             let [qemu, registers] = MACHINE;
-            let row = ResultRow::new(NAME, Backend::Metal, side.variant())
+            let row = ResultRow::new(measured.course.name(), Backend::Metal, &variant)
                 .param("processor", measured.processor.name())
                 .param("step", step.name())
                 .param("rounds", measured.rounds)
@@ -79,7 +83,7 @@ fn all(line: &Line) -> u64 {
 }
 
 /// What a record says of the experiment.
-pub(crate) fn description() -> Description {
+pub(crate) fn description(course: Course) -> Description {
     let metric =
         |name: String, summary: String, headline| MetricDescription { name, summary, headline };
     let mut metrics = Vec::new();
@@ -95,13 +99,15 @@ pub(crate) fn description() -> Description {
             metrics.push(metric(name, format!("of them, at {}", level.to_uppercase()), false));
         }
     }
+    let what = match course {
+        Course::Lives => "steps of a VM's lifecycle",
+        Course::DirtyLog => "starting, harvesting and stopping the log of what a guest writes",
+    };
     let time = "the emulated machine's time, until the caller has control back; no hardware's";
     metrics.push(metric("caller_virtual".to_owned(), time.to_owned(), false));
     Description {
-        name: NAME.to_owned(),
-        summary:
-            "steps of a VM's lifecycle on arm64, Mayfly at EL2 beside KVM, in retired instructions"
-                .to_owned(),
+        name: course.name().to_owned(),
+        summary: format!("{what} on arm64, Mayfly at EL2 beside KVM, in retired instructions"),
         metrics,
         ..Description::default()
     }
@@ -114,14 +120,15 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::machine::Processor;
+    use crate::way::Way;
 
     /// Samples in which every step takes so many instructions at each level.
-    pub(crate) fn samples(levels: [u64; 3]) -> Vec<Line> {
+    pub(crate) fn samples(course: Course, levels: [u64; 3]) -> Vec<Line> {
         let line = |row: Row, until, levels: [u64; 3]| {
             let nanoseconds = levels.iter().sum();
             Line { row, until, times: 1, spent: Spent { levels, nanoseconds } }
         };
-        let steps = Row::ALL.iter().flat_map(|&row| Until::ALL.map(|until| (row, until)));
+        let steps = Row::of(course).flat_map(|row| Until::ALL.map(|until| (row, until)));
         let steps = steps.map(|(row, until)| match row {
             Row::Nothing => line(row, until, [0; 3]),
             // Beside what it is of, each asks so often.
@@ -131,21 +138,49 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn measured(mayfly: [u64; 3], kvm: [u64; 3], lean: [u64; 3]) -> Measured {
+        let sides = [mayfly, kvm, lean]
+            .map(|levels| vec![ByWay { way: None, samples: samples(Course::Lives, levels) }]);
         Measured {
+            course: Course::Lives,
             processor: Processor::NeoverseN1,
             qemu: "7.2.22".to_owned(),
             registers: "midr_el1=0x1".to_owned(),
             rounds: 1,
             linux: "6.12.1".to_owned(),
-            samples: [mayfly, kvm, lean].map(samples),
+            left_out: Vec::new(),
+            sides,
         }
+    }
+
+    /// Of a dirty log: what Mayfly takes, and what KVM does by two ways, lean or not.
+    pub(crate) fn logged(mayfly: u64, [first, second]: [u64; 2]) -> Measured {
+        let of = |instructions| samples(Course::DirtyLog, [0, 0, instructions]);
+        let kvm = [(Way::WriteProtect, first), (Way::Ring, second)]
+            .map(|(way, instructions)| ByWay { way: Some(way), samples: of(instructions) });
+        let mayfly = vec![ByWay { way: None, samples: of(mayfly) }];
+        Measured {
+            course: Course::DirtyLog,
+            sides: [mayfly, kvm.to_vec(), kvm.to_vec()],
+            ..measured([0; 3], [0; 3], [0; 3])
+        }
+    }
+
+    #[test]
+    fn each_way_of_a_log_is_a_variant() {
+        let rows = rows(&logged(10, [20, 30]));
+        let steps = Row::of(Course::DirtyLog).count() - 1;
+        for variant in ["mayfly", "kvm-write-protect", "kvm-ring", "kvm-lean-ring"] {
+            let of_it = rows.iter().filter(|row| row.variant == variant);
+            assert_eq!(of_it.filter(|row| row.experiment == "dirty-log").count(), steps);
+        }
+        assert_eq!(rows.len(), 5 * steps);
     }
 
     #[test]
     fn each_side_has_a_row_for_each_step_with_its_levels_and_what_they_come_to() {
         let rows = rows(&measured([0, 2, 100], [30, 2, 3000], [20, 2, 1000]));
         let alone = Row::ALL.iter().filter(|row| row.is_of_mayfly_alone()).count();
-        assert_eq!(rows.len(), 3 * (Row::ALL.len() - 1) - 2 * alone);
+        assert_eq!(rows.len(), 3 * (Row::of(Course::Lives).count() - 1) - 2 * alone);
         for row in &rows {
             let p50 = |metric: &str| row.metrics[metric].p50;
             let (el0, all) = match &*row.variant {
@@ -167,7 +202,7 @@ pub(crate) mod tests {
     #[test]
     fn more_instructions_than_there_was_time_for_are_found() {
         let mut measured = measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000]);
-        let kvm = &mut measured.samples[Side::Kvm as usize];
+        let kvm = &mut measured.sides[Side::Kvm as usize][0].samples;
         for line in kvm.iter_mut().filter(|line| line.row == Row::Hvc) {
             line.spent.nanoseconds -= SLACK + 1;
         }
@@ -178,17 +213,22 @@ pub(crate) mod tests {
 
     #[test]
     fn the_document_names_each_step_and_what_is_done_in_it() {
-        let document = include_str!("../../../../docs/bare-metal.md");
-        for step in Row::ALL {
-            let row = format!("| `{}` | {} |", step.name(), step.summary());
-            assert!(document.contains(&row), "{row}");
+        let documents = [
+            include_str!("../../../../docs/bare-metal.md"),
+            include_str!("../../../../docs/dirty-log.md"),
+        ];
+        for (course, document) in Course::ALL.into_iter().zip(documents) {
+            for step in Row::of(course) {
+                let row = format!("| `{}` | {} |", step.name(), step.summary());
+                assert!(document.contains(&row), "{row}");
+            }
         }
     }
 
     #[test]
     fn everything_that_a_row_has_is_described() {
         let described: Vec<_> =
-            description().metrics.into_iter().map(|metric| metric.name).collect();
+            description(Course::Lives).metrics.into_iter().map(|metric| metric.name).collect();
         for row in rows(&measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000])) {
             assert!(row.metrics.keys().all(|name| described.contains(name)), "{row:?}");
             assert_eq!(row.metrics.len(), described.len());

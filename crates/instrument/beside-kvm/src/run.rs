@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use mayfly_lifecycle_steps::{Line, REGISTERS, Row, Until};
+use mayfly_lifecycle_steps::{Course, Line, REGISTERS, Row, Until};
 use mayfly_qemu::{Archive, Interrupt, to_the_end};
 
 use crate::machine::{Files, Processor, qemu};
+use crate::way::Way;
 
 /// What runs the lifecycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +38,31 @@ impl Side {
     pub(crate) fn has(self, row: Row) -> bool {
         self == Self::Mayfly || !row.is_of_mayfly_alone()
     }
+
+    /// How its machine tells by which way it measures what follows.
+    fn ways(self, course: Course) -> &'static [Way] {
+        if self == Self::Mayfly || course == Course::Lives { &[] } else { &Way::ALL }
+    }
 }
 
 /// What a lean Linux is started with: no files for debugging, of which KVM makes many for each VM; no mitigations of
 /// speculation; memory is not zeroed once more when it is allocated; no accounting of memory by control groups.
 pub const LEAN: &str = "debugfs=off mitigations=off init_on_alloc=0 cgroup_disable=memory";
 
+/// What one side has measured by one of its ways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByWay {
+    /// Which; of KVM's dirty logs alone.
+    pub way: Option<Way>,
+    /// The samples.
+    pub samples: Vec<Line>,
+}
+
 /// What all sides have measured on a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
+    /// What was run.
+    pub course: Course,
     /// The processor.
     pub processor: Processor,
     /// The version of QEMU.
@@ -56,14 +73,17 @@ pub struct Measured {
     pub rounds: u32,
     /// KVM's kernel, as `uname -r` names it.
     pub linux: String,
-    /// The samples of each side, in the order of [`Side::ALL`].
-    pub samples: [Vec<Line>; Side::ALL.len()],
+    /// What was not measured, and why: a way that a kernel does not have, or whose harvests have not named what was
+    /// written.
+    pub left_out: Vec<String>,
+    /// What each side has measured, in the order of [`Side::ALL`].
+    pub sides: [Vec<ByWay>; Side::ALL.len()],
 }
 
 impl Measured {
-    /// The samples of a side.
-    pub fn of(&self, side: Side) -> &[Line] {
-        &self.samples[side as usize]
+    /// What a side has measured, by each of its ways.
+    pub fn of(&self, side: Side) -> &[ByWay] {
+        &self.sides[side as usize]
     }
 }
 
@@ -82,16 +102,33 @@ echo 0 >$pages/khugepaged/defrag
 at=
 if /bin/busybox dmesg | /bin/busybox grep -q 'kvm .*: VHE mode initialized'; then at=--kernel-at-el2; fi
 echo \"mayfly-beside-kvm linux $(/bin/busybox uname -r)\"
-/mayfly lives --rounds ROUNDS $at 2>&1
+MEASURES
 /bin/busybox poweroff -f
 ";
 
-/// Starts each on a processor, for so many rounds of lifecycles, and reads its samples.
+/// What precedes the name of a way on the console: what follows was measured by it.
+const WAY: &str = "mayfly-beside-kvm way ";
+
+/// What the first process measures.
+fn measures(course: Course, rounds: u32) -> String {
+    let lives = format!("/mayfly lives --rounds {rounds} $at");
+    match course {
+        Course::Lives => format!("{lives} 2>&1"),
+        Course::DirtyLog => {
+            let by = Way::ALL.map(|way| format!("echo \"{WAY}{way}\"\n{lives} --log {way} 2>&1"));
+            by.join("\n")
+        }
+    }
+}
+
+/// Starts each on a processor, for so many rounds of a course, and reads its samples. A way that a kernel does not have is
+/// left out.
 ///
 /// # Errors
 ///
 /// Why one of them did not end, or which line of its output is wrong.
 pub fn run(
+    course: Course,
     processor: Processor,
     rounds: u32,
     files: &Files,
@@ -100,23 +137,25 @@ pub fn run(
     let scratch = tempfile::Builder::new().prefix("mayfly-beside-kvm-").tempdir();
     let scratch = scratch.context("cannot make a temporary directory")?;
     let mut measured = Measured {
+        course,
         processor,
         qemu: files.qemu.clone(),
         registers: String::new(),
         rounds,
         linux: String::new(),
-        samples: Default::default(),
+        left_out: Vec::new(),
+        sides: Default::default(),
     };
     for side in Side::ALL {
         let serial = scratch.path().join(side.variant());
         let boots = match side {
             Side::Mayfly => vec![
                 ("-kernel", files.image.clone().into_os_string()),
-                ("-append", format!("measure {rounds}; poweroff").into()),
+                ("-append", format!("measure {} {rounds}; poweroff", course.name()).into()),
             ],
             Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
-                fs::write(&initial, initial_files(files, rounds)?)
+                fs::write(&initial, initial_files(files, course, rounds)?)
                     .with_context(|| format!("cannot write {}", initial.display()))?;
                 let lean = if side == Side::Lean { LEAN } else { "" };
                 let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
@@ -131,9 +170,10 @@ pub fn run(
         // The output of a serial line is not always text.
         let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
         ran.with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        let told = samples(&said, side)
+        let (told, left_out) = by_ways(&said, course, side)
             .with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        measured.samples[side as usize] = told;
+        measured.sides[side as usize] = told;
+        measured.left_out.extend(left_out);
         if side == Side::Mayfly {
             let registers = after(&said, REGISTERS);
             measured.registers = registers.context("Mayfly has not printed its registers")?;
@@ -145,16 +185,41 @@ pub fn run(
     Ok(measured)
 }
 
+/// What a way says that is left out: its kernel does not have it, or it has lost writes.
+const LEFT_OUT: [&str; 2] = ["KVM_ENABLE_CAP", "a harvest has named"];
+
+/// What a console has, by each way of its side; and what is left out, and why.
+fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>, Vec<String>)> {
+    if side.ways(course).is_empty() {
+        let all = vec![ByWay { way: None, samples: samples(said, course, side)? }];
+        return Ok((all, Vec::new()));
+    }
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    for part in said.split(WAY).skip(1) {
+        let name = part.lines().next().unwrap_or_default().trim_end();
+        let way: Way = name.parse().map_err(anyhow::Error::msg)?;
+        let why = part.lines().find(|line| LEFT_OUT.iter().any(|why| line.contains(why)));
+        if let Some(why) = why.filter(|_| !part.contains(Line::BEGIN)) {
+            left_out.push(format!("{}-{way}: {}", side.variant(), why.trim()));
+            continue;
+        }
+        let samples = samples(part, course, side).with_context(|| format!("by {way}"))?;
+        all.push(ByWay { way: Some(way), samples });
+    }
+    ensure!(!all.is_empty(), "none of KVM's dirty logs was measured");
+    Ok((all, left_out))
+}
+
 /// The samples that a console has.
-pub(crate) fn samples(said: &str, side: Side) -> anyhow::Result<Vec<Line>> {
+pub(crate) fn samples(said: &str, course: Course, side: Side) -> anyhow::Result<Vec<Line>> {
     let mut samples = Vec::new();
     match mayfly_lifecycle_steps::read(said, |line| samples.push(line)) {
         Ok(()) => {}
         Err(wrong) => bail!("{wrong}"),
     }
-    let rows = Row::ALL.iter().filter(|row| side.has(**row));
+    let rows = Row::of(course).filter(|row| side.has(*row));
     for (row, until) in rows.flat_map(|row| Until::ALL.map(|until| (row, until))) {
-        let is_it = |line: &Line| (line.row, line.until) == (*row, until);
+        let is_it = |line: &Line| (line.row, line.until) == (row, until);
         ensure!(samples.iter().any(is_it), "it has not measured {}, {}", row.name(), until.name());
     }
     Ok(samples)
@@ -175,14 +240,14 @@ fn last(said: &str) -> String {
 }
 
 /// The initial files of the Linux.
-fn initial_files(files: &Files, rounds: u32) -> anyhow::Result<Vec<u8>> {
+fn initial_files(files: &Files, course: Course, rounds: u32) -> anyhow::Result<Vec<u8>> {
     let read =
         |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let mut archive = Archive::default();
     for directory in ["bin", "dev", "proc", "sys"] {
         archive.directory(directory);
     }
-    archive.file("init", INIT.replace("ROUNDS", &rounds.to_string()).as_bytes());
+    archive.file("init", INIT.replace("MEASURES", &measures(course, rounds)).as_bytes());
     archive.file("bin/busybox", &read(&files.busybox)?);
     archive.file("mayfly", &read(&files.mayfly)?);
     Ok(archive.finish())
@@ -196,14 +261,14 @@ mod tests {
     fn what_a_console_has_beside_samples_says_what_went_wrong() {
         let said = format!("booting\r\n{}\r\nmayfly: KVM_RUN: no\r\n\r\n", Line::BEGIN);
         assert_eq!(last(&said), "the last line that it printed: mayfly: KVM_RUN: no");
-        let error = samples(&said, Side::Kvm).unwrap_err();
+        let error = samples(&said, Course::Lives, Side::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "its measurement did not end");
         assert_eq!(last(""), "the last line that it printed: nothing");
     }
 
     #[test]
     fn a_console_names_its_kernel_and_has_the_samples() {
-        let all = crate::rows::tests::samples([1, 2, 3]);
+        let all = crate::rows::tests::samples(Course::Lives, [1, 2, 3]);
         let console = |lines: &[Line]| {
             let text: Vec<_> = lines.iter().map(|line| format!("{line}\r\n")).collect();
             let (text, end) = (text.concat(), Line::end(lines.len() as u32));
@@ -211,22 +276,47 @@ mod tests {
         };
         let said = console(&all);
         assert_eq!(after(&said, LINUX).as_deref(), Some("6.12.1-arm64"));
-        assert_eq!(samples(&said, Side::Kvm).unwrap(), all);
-        let error = samples(&console(&all[..all.len() - 1]), Side::Lean).unwrap_err();
+        assert_eq!(samples(&said, Course::Lives, Side::Kvm).unwrap(), all);
+        let error =
+            samples(&console(&all[..all.len() - 1]), Course::Lives, Side::Lean).unwrap_err();
         assert_eq!(error.to_string(), "it has not measured destroyed-2m, all");
         assert_eq!(after("nothing", LINUX), None);
     }
 
     #[test]
     fn a_step_of_mayfly_alone_is_missed_on_mayfly_alone() {
-        let all = crate::rows::tests::samples([1, 2, 3]);
+        let all = crate::rows::tests::samples(Course::Lives, [1, 2, 3]);
         let some: Vec<_> = all.iter().filter(|line| !line.row.is_of_mayfly_alone()).collect();
         let text: Vec<_> = some.iter().map(|line| format!("{line}\n")).collect();
         let text = text.concat();
         let said = format!("{}\n{text}{}\n", Line::BEGIN, Line::end(some.len() as u32));
-        assert!(some.len() < all.len() && samples(&said, Side::Lean).is_ok());
-        let error = samples(&said, Side::Mayfly).unwrap_err();
+        assert!(some.len() < all.len() && samples(&said, Course::Lives, Side::Lean).is_ok());
+        let error = samples(&said, Course::Lives, Side::Mayfly).unwrap_err();
         assert_eq!(error.to_string(), "it has not measured devices-touched, caller");
+    }
+
+    #[test]
+    fn each_way_has_its_samples_and_one_that_a_kernel_does_not_have_is_left_out() {
+        let all = crate::rows::tests::samples(Course::DirtyLog, [1, 2, 3]);
+        let text: Vec<_> = all.iter().map(|line| format!("{line}\r\n")).collect();
+        let text =
+            format!("{}\r\n{}{}\r\n", Line::BEGIN, text.concat(), Line::end(all.len() as u32));
+        let refused = "mayfly: KVM_ENABLE_CAP: Invalid argument\r\n";
+        let said = format!("{WAY}write-protect\r\n{text}{WAY}ring\r\n{refused}");
+        let by_way = ByWay { way: Some(Way::WriteProtect), samples: all };
+        let course = Course::DirtyLog;
+        let (all, left_out) = by_ways(&said, course, Side::Lean).unwrap();
+        assert_eq!(all, [by_way]);
+        let expected = "kvm-lean-ring: mayfly: KVM_ENABLE_CAP: Invalid argument";
+        assert_eq!(left_out, [expected]);
+        let none = format!("{WAY}ring\r\n{refused}");
+        let error = by_ways(&none, course, Side::Kvm).unwrap_err();
+        assert_eq!(error.to_string(), "none of KVM's dirty logs was measured");
+        let cut = said.replace(&Line::end(0).to_string()[..15], "");
+        assert!(by_ways(&cut, course, Side::Kvm).is_err());
+        assert!(by_ways(&said.replace("write-protect", "other"), course, Side::Kvm).is_err());
+        let failed = format!("{WAY}ring\r\nmayfly: KVM_RUN: Bad address\r\n");
+        assert!(by_ways(&format!("{said}{failed}"), course, Side::Kvm).is_err());
     }
 
     #[test]
@@ -238,7 +328,11 @@ mod tests {
 
     #[test]
     fn the_first_process_runs_as_many_rounds_as_are_wanted() {
-        assert_eq!(INIT.matches("ROUNDS").count(), 1);
+        assert_eq!(INIT.matches("MEASURES").count(), 1);
+        assert_eq!(measures(Course::Lives, 7), "/mayfly lives --rounds 7 $at 2>&1");
+        let by_ways = measures(Course::DirtyLog, 7);
+        assert_eq!(by_ways.matches("lives --rounds 7 ").count(), Way::ALL.len());
+        assert!(by_ways.contains("--log ring 2>&1"), "{by_ways}");
         assert!(INIT.contains(LINUX));
         assert!(INIT.ends_with("poweroff -f\n"));
     }

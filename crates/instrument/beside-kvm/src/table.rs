@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mayfly_lifecycle_steps::{Row, Until};
+use mayfly_lifecycle_steps::{Course, Row, Until};
 use mayfly_record::units;
 
 use crate::answer::{Sides, answer, why_not_fewer};
@@ -21,7 +21,9 @@ impl fmt::Display for Table<'_> {
         writeln!(f, "{no_time}")?;
         self.0.iter().try_for_each(|measured| of_one(f, measured))?;
         writeln!(f)?;
-        Row::ALL.iter().try_for_each(|row| writeln!(f, "{:19} {}", row.name(), row.summary()))
+        let course = self.0.first().map_or(Course::Lives, |measured| measured.course);
+        let mut rows = Row::of(course);
+        rows.try_for_each(|row| writeln!(f, "{:19} {}", row.name(), row.summary()))
     }
 }
 
@@ -31,6 +33,12 @@ fn of_one(f: &mut fmt::Formatter<'_>, measured: &Measured) -> fmt::Result {
     let rounds = units::things((*rounds).into(), "round");
     writeln!(f, "\n{processor}, beside KVM in Linux {linux}; medians of {rounds}")?;
     writeln!(f, "lean: the same Linux with {LEAN}")?;
+    if let (Some(kvm), Some(lean)) = (sides.way(Side::Kvm), sides.way(Side::Lean)) {
+        writeln!(
+            f,
+            "KVM's columns are those of {kvm}, and of {lean} where lean: the fewest instructions in all"
+        )?;
+    }
     writeln!(f, "QEMU {qemu}; {registers}")?;
     writeln!(
         f,
@@ -55,7 +63,7 @@ fn of_one(f: &mut fmt::Formatter<'_>, measured: &Measured) -> fmt::Result {
         "Mayfly",
         "KVM"
     )?;
-    for &row in Row::ALL {
+    for row in Row::of(measured.course) {
         for until in Until::ALL {
             step(f, row, until, &sides)?;
         }
@@ -101,14 +109,21 @@ fn step(f: &mut fmt::Formatter<'_>, row: Row, until: Until, sides: &Sides) -> fm
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::measured;
+    use crate::rows::tests::{logged, measured};
+
+    #[test]
+    fn the_columns_of_a_log_name_the_way_that_they_are_of() {
+        let text = Table(&[logged(1000, [3000, 2000])]).to_string();
+        assert!(text.contains("those of ring, and of ring where lean"), "{text}");
+        assert!(text.contains("harvested-100-2m") && !text.contains("vm-created"), "{text}");
+    }
 
     #[test]
     fn every_step_stands_twice_and_the_answer_comes_first() {
         let all = [measured([0, 7, 1000], [10, 7, 26_083], [10, 7, 5018])];
         let text = Table(&all).to_string();
         assert!(text.starts_with("On neoverse-n1, "), "{text}");
-        for row in Row::ALL.iter().filter(|row| **row != Row::Nothing) {
+        for row in Row::of(Course::Lives).filter(|row| *row != Row::Nothing) {
             let mut lines =
                 text.lines().skip_while(|line| !line.starts_with(&format!("{:17}", row.name())));
             let (caller, until_all) = (lines.next().unwrap(), lines.next().unwrap());
@@ -129,7 +144,7 @@ mod tests {
     #[test]
     fn a_step_that_takes_no_fewer_than_one_of_the_others_says_so_in_its_row() {
         let steps =
-            Row::ALL.iter().filter(|row| **row != Row::Nothing && !row.is_of_mayfly_alone());
+            Row::of(Course::Lives).filter(|row| *row != Row::Nothing && !row.is_of_mayfly_alone());
         for (kvm, lean) in [(900, 900), (900, 9000), (9000, 900)] {
             let text = Table(&[measured([0, 0, 1000], [0, 0, kvm], [0, 0, lean])]).to_string();
             assert_eq!(text.matches("not fewer: ").count(), steps.clone().count());

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, ValueHint};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use mayfly_beside_kvm::Processor;
+use mayfly_beside_kvm::{Processor, Way};
 use mayfly_lab::{Bound, Ksm, Order, Zap, experiments};
 use mayfly_report::{Format, Theme, Threshold};
 
@@ -165,6 +165,10 @@ pub(crate) struct Lives {
     /// The kernel runs at EL2 instead of EL1
     #[arg(long)]
     pub(crate) kernel_at_el2: bool,
+
+    /// Count the steps of a dirty log instead, which is made by this way
+    #[arg(long, value_name = "WAY")]
+    pub(crate) log: Option<Way>,
 }
 
 impl Args {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mayfly_beside_kvm::kvm::{self, KernelAt};
-use mayfly_beside_kvm::{Files, Measured, NAME, Side, Table, describe, rows};
+use mayfly_beside_kvm::{Files, Measured, Side, Table, describe, rows};
+use mayfly_lifecycle_steps::Course;
 use mayfly_qemu::Interrupt;
 use mayfly_record::{Begun, Host, Record, Sink, units};
 
@@ -14,21 +15,27 @@ use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 use crate::signals::die_saying;
 
-/// What it takes and changes, in a clause. A round of all sides takes QEMU a minute of one processor.
+/// What it takes and changes, in a clause. A round of all sides takes QEMU a minute of one processor; that of a dirty log,
+/// which KVM goes through by each of its ways, three.
 fn in_all(on_metal: &OnMetal) -> String {
     let rounds = on_metal.rounds * on_metal.processors.len() as u32;
-    let time = units::about(Duration::from_secs(60) * rounds);
+    let minutes = match on_metal.course {
+        Course::Lives => 1,
+        Course::DirtyLog => 3,
+    };
+    let time = units::about(Duration::from_secs(60) * minutes * rounds);
     format!("{time}, 1 GiB of memory; changes nothing on this host")
 }
 
 /// Runs all sides on each processor, keeps the record and prints the table. What was done when it ends early is kept, too.
 pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
-    let OnMetal { processors, rounds, files } = on_metal;
+    let OnMetal { course, processors, rounds, files } = on_metal;
     if options.plan_only {
         let names: Vec<_> = processors.iter().map(|processor| processor.name()).collect();
         let (in_all, names) = (in_all(on_metal), names.join(", "));
         return Stream::Out.write(&format!(
-            "{NAME}: {in_all}\n  on metal: {}, on {names}\n",
+            "{}: {in_all}\n  on metal: {}, on {names}\n",
+            course.name(),
             Side::ALL.map(Side::variant).join(", ")
         ));
     }
@@ -44,7 +51,7 @@ pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
     let (mut all, mut partial) = (Vec::<Measured>::new(), None);
     for processor in processors {
         say(&format!("{processor}: Mayfly at EL2, and then Linux and its KVM, twice"))?;
-        match mayfly_beside_kvm::run(*processor, *rounds, &files, &interrupt) {
+        match mayfly_beside_kvm::run(*course, *processor, *rounds, &files, &interrupt) {
             Ok(measured) => all.push(measured),
             Err(error) => {
                 partial = Some(match interrupt.signal() {
@@ -89,6 +96,9 @@ fn verdict(record: &Record) -> Result<(), Failure> {
 /// Counts what lives take on this kernel's KVM, and prints that.
 pub(crate) fn lives(options: &Lives) -> Result<(), Failure> {
     let kernel_at = if options.kernel_at_el2 { KernelAt::El2 } else { KernelAt::El1 };
-    let told = kvm::lives(options.rounds, kernel_at);
+    let told = match options.log {
+        None => kvm::lives(options.rounds, kernel_at),
+        Some(way) => kvm::logged(way, options.rounds, kernel_at),
+    };
     Stream::Out.write(&told.map_err(|error| Failure::runtime(format!("{error:#}")))?)
 }

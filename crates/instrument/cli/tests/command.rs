@@ -81,7 +81,10 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
 fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what_brings_it() {
     let on_metal = ["run", "--backend", "metal"];
     for (more, said) in [
-        (&["teardown"][..], "no experiment is named 'teardown' on metal: accepted is lives"),
+        (
+            &["teardown"][..],
+            "no experiment is named 'teardown' on metal: accepted is lives or dirty-log",
+        ),
         (&["--vms", "3"], "accepted are --rounds"),
         (&["--variant", "mayfly"], "accepted are --rounds"),
         (&["--time", "90s"], "accepted are --rounds"),

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use mayfly_lifecycle_steps::{Line, REGISTERS, Row, Spent, Until};
+use mayfly_lifecycle_steps::{Course, Line, REGISTERS, Row, Spent, Until};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
 
@@ -34,19 +34,29 @@ done
 
 /// What both sides say: each step takes as much.
 fn console() -> String {
+    let measured = measured(Course::Lives);
+    format!("mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}")
+}
+
+/// The same of a dirty log: KVM by two ways, and one that its kernel does not have.
+fn logged_console() -> String {
+    let (measured, way) = (measured(Course::DirtyLog), "mayfly-beside-kvm way");
+    format!(
+        "mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}{way} write-protect\r\n{measured}\
+         {way} ring\r\n{measured}{way} eager-split\r\nmayfly: KVM_ENABLE_CAP: Invalid argument\r\n"
+    )
+}
+
+fn measured(course: Course) -> String {
     let line = |row: Row, until| {
         let once = if row == Row::Nothing { 0 } else { 1000 * (1 + row.asks()) };
         let spent = Spent { levels: [0, 0, once], nanoseconds: once };
         format!("{}\r\n", Line { row, until, times: 1, spent })
     };
-    let all = Row::ALL.iter().flat_map(|&row| Until::ALL.map(|until| line(row, until)));
+    let all = Row::of(course).flat_map(|row| Until::ALL.map(|until| line(row, until)));
     let all: Vec<String> = all.collect();
     let end = Line::end(all.len() as u32);
-    format!(
-        "mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{}\r\n{}{end}\r\n",
-        Line::BEGIN,
-        all.concat()
-    )
+    format!("{}\r\n{}{end}\r\n", Line::BEGIN, all.concat())
 }
 
 /// A directory for a test, with such a QEMU, what is booted, and for temporary files.
@@ -110,6 +120,30 @@ fn all_processors_are_told_of_and_kept() {
     assert!(found.contains("7.2.22") && found.contains("midr_el1=0x1"), "{found}");
     assert!(record["partial"].is_null());
     assert_clean(&directory);
+}
+
+#[test]
+fn a_dirty_log_is_counted_by_each_way_that_the_kernel_has() {
+    let directory = directory("logged");
+    fs::write(directory.join("console"), logged_console()).unwrap();
+    let max = ["dirty-log", "--processor", "max"];
+    let (out, said, code) = ran(run(&directory, "", &max));
+    assert_eq!(code, Some(0), "{said}");
+    let record = record(&directory).unwrap();
+    let rows = record["results"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["experiment"] == "dirty-log"));
+    let mut variants: Vec<_> = rows.iter().map(|row| row["variant"].as_str().unwrap()).collect();
+    variants.dedup();
+    let both = ["kvm-write-protect", "kvm-ring", "kvm-lean-write-protect", "kvm-lean-ring"];
+    assert_eq!(variants, [&["mayfly"][..], &both].concat());
+    assert!(out.contains("the whole course of a dirty log"), "{out}");
+    assert!(out.contains("; log-started-4k (initially-set"), "each takes as much: {out}");
+    assert_clean(&directory);
+
+    let both = ["dirty-log", "lives"];
+    let (_, said, code) = ran(run(&directory, "", &both));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("one experiment runs"), "{said}");
 }
 
 #[test]

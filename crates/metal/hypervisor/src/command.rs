@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use mayfly_lifecycle_steps::times;
+use mayfly_lifecycle_steps::{Course, times};
 
 use crate::plan::bytes;
 
@@ -81,8 +81,8 @@ pub enum Command {
     Shares(u64),
     /// `uplink [RATE]`
     Uplink(Option<u64>),
-    /// `measure [ROUNDS]`
-    Measure(u32),
+    /// `measure [dirty-log] [ROUNDS]`
+    Measure(Course, u32),
     /// `overflow [NAME]`
     Overflow(Option<String>),
     /// `sleep MILLISECONDS`
@@ -166,7 +166,7 @@ type NAME TEXT                   types TEXT, and the end of a line, at its conso
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
-measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
+measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
 sleep MILLISECONDS               waits
 overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
@@ -253,10 +253,15 @@ impl Command {
                 let rate = bytes(rate).ok_or("a rate is a number of bytes: 10M; 0 is no limit");
                 Self::Uplink(Some(rate?))
             }
-            ("measure", rounds) => {
-                let rounds = rounds.map_or(Ok(times::ROUNDS), str::parse).ok();
+            ("measure", what) => {
+                let (course, rounds) = match what.and_then(Course::named) {
+                    Some(course) => (course, third),
+                    None => (Course::Lives, what),
+                };
+                let rounds = rounds.map_or(Ok(course.rounds()), str::parse).ok();
                 let rounds = rounds.filter(|rounds| (1..=times::MOST_ROUNDS).contains(rounds));
-                Self::Measure(rounds.ok_or("measure takes a number of rounds, 1 to 100")?)
+                let rounds = rounds.ok_or("measure takes a number of rounds, 1 to 100")?;
+                Self::Measure(course, rounds)
             }
             ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
             ("sleep", Some(number)) => {

@@ -2,7 +2,7 @@
 
 use crate::guest::{self, Order};
 use crate::large::{Large, Mapping};
-use crate::{Line, Row, Spent, Until, times};
+use crate::{Course, Line, Row, Spent, Until, times};
 
 /// A side on which lifecycles run: Mayfly, or KVM.
 pub trait Side {
@@ -50,6 +50,28 @@ pub trait Side {
     ///
     /// Why it failed.
     fn interrupted(&mut self) -> Result<(), Self::Error>;
+
+    /// A VM whose dirty log is started, harvested and stopped.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn logged(&mut self, mapping: Mapping) -> Result<(), Self::Error>;
+
+    /// A round of `course`. Of a dirty log's, an empty step follows each VM, as in [`Side::round`].
+    ///
+    /// # Errors
+    ///
+    /// That of the first lifecycle that failed.
+    fn round_of(&mut self, course: Course) -> Result<(), Self::Error> {
+        match course {
+            Course::Lives => self.round(),
+            Course::DirtyLog => Mapping::ALL.into_iter().try_for_each(|mapping| {
+                self.logged(mapping)?;
+                self.nothing()
+            }),
+        }
+    }
 
     /// Each lifecycle once, and the small one several times.
     ///
@@ -136,12 +158,21 @@ pub trait Vcpu {
     /// Why it failed.
     type Error;
 
-    /// Gives it an order, which it has asked for, and runs it until it asks again.
+    /// Gives it this [answer](guest::answer), for which it has asked, and runs it until it asks again.
     ///
     /// # Errors
     ///
     /// When it leaves the guest for another reason.
-    fn obey(&mut self, order: Order, times: u32) -> Result<(), Self::Error>;
+    fn obey_answer(&mut self, answer: u64) -> Result<(), Self::Error>;
+
+    /// As [`Vcpu::obey_answer`], of an order.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn obey(&mut self, order: Order, times: u32) -> Result<(), Self::Error> {
+        self.obey_answer(guest::answer(order, times))
+    }
 }
 
 /// Measures everything that the vCPU of a small VM does.

@@ -52,11 +52,18 @@ pub enum Order {
     Sends = 10,
     /// Wait for such an interrupt by `WFI`, and send one back to vCPU 0, so many times.
     Answers = 11,
+    /// Write to so many pages, the first at [`REGION`], with as many pages from one to the next as [`spread`] says.
+    Spread = 12,
 }
 
 /// The value that the guest is to read at [`BELL`]. `times` is at least 1, unless the order is [`Order::Ask`].
 pub const fn answer(order: Order, times: u32) -> u64 {
     order as u64 | (times as u64) << 8
+}
+
+/// The value that the guest is to read for [`Order::Spread`]: `times` writes, to pages that are `stride` pages apart.
+pub const fn spread(times: u32, stride: u16) -> u64 {
+    answer(Order::Spread, times) | (stride as u64) << 40
 }
 
 /// Words of the program.
@@ -113,71 +120,73 @@ const ATTRIBUTES: u64 = 0x04ff;
 const TRANSLATION: u64 = 0x19 | 1 << 8 | 1 << 10 | 3 << 12 | 1 << 23 | 2 << 32;
 
 /// x20 is the bell's address, x19 how often; x21 is how many interrupts the handler has taken.
-const CODE: [u32; 139] = [
-    0x5800_1194, //        ldr  x20, bell
+const CODE: [u32; 145] = [
+    0x5800_1254, //        ldr  x20, bell
     // ask:
     0xf940_0280, //        ldr  x0, [x20]
     0x9240_1c01, //        and  x1, x0, #0xff
     0xd348_fc13, //        lsr  x19, x0, #8
     0xf100_043f, //        cmp  x1, #1
-    0x5400_02c0, //        b.eq pages
+    0x5400_0300, //        b.eq pages
     0xf100_083f, //        cmp  x1, #2
-    0x5400_02c0, //        b.eq blocks
+    0x5400_0300, //        b.eq blocks
     0xf100_0c3f, //        cmp  x1, #3
-    0x5400_0360, //        b.eq calls
+    0x5400_03a0, //        b.eq calls
     0xf100_103f, //        cmp  x1, #4
-    0x5400_03c0, //        b.eq rings
+    0x5400_0400, //        b.eq rings
     0xf100_143f, //        cmp  x1, #5
-    0x5400_0420, //        b.eq reads
+    0x5400_0460, //        b.eq reads
     0xf100_183f, //        cmp  x1, #6
-    0x5400_0480, //        b.eq caches
+    0x5400_04c0, //        b.eq caches
     0xf100_1c3f, //        cmp  x1, #7
-    0x5400_05e0, //        b.eq interrupts
+    0x5400_0620, //        b.eq interrupts
     0xf100_203f, //        cmp  x1, #8
-    0x5400_0880, //        b.eq timers
+    0x5400_08c0, //        b.eq timers
     0xf100_243f, //        cmp  x1, #9
-    0x5400_09a0, //        b.eq sleeps
+    0x5400_09e0, //        b.eq sleeps
     0xf100_283f, //        cmp  x1, #10
-    0x5400_0b40, //        b.eq sends
+    0x5400_0b80, //        b.eq sends
     0xf100_2c3f, //        cmp  x1, #11
-    0x5400_0ca0, //        b.eq answers
-    0x17ff_ffe7, //        b    ask
+    0x5400_0ce0, //        b.eq answers
+    0xf100_303f, //        cmp  x1, #12
+    0x5400_0e40, //        b.eq spread
+    0x17ff_ffe5, //        b    ask
     // pages:
     0xd282_0003, //        mov  x3, #0x1000
     0x1400_0002, //        b    touch
     // blocks:
     0xd2a0_0403, //        mov  x3, #0x200000
     // touch:
-    0x5800_0e42, //        ldr  x2, region
+    0x5800_0ec2, //        ldr  x2, region
     0xf900_0053, // 1:     str  x19, [x2]
     0x8b03_0042, //        add  x2, x2, x3
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffa1, //        b.ne 1b
-    0x17ff_ffde, //        b    ask
+    0x17ff_ffdc, //        b    ask
     // calls:
     0x52b0_8000, //        mov  w0, #0x84000000
     0xd400_0002, //        hvc  #0
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffa1, //        b.ne calls
-    0x17ff_ffd9, //        b    ask
+    0x17ff_ffd7, //        b    ask
     // rings:
-    0x5800_0ca5, //        ldr  x5, doorbell
+    0x5800_0d25, //        ldr  x5, doorbell
     0xb900_00b3, // 2:     str  w19, [x5]
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffc1, //        b.ne 2b
-    0x17ff_ffd4, //        b    ask
+    0x17ff_ffd2, //        b    ask
     // reads:
-    0x5800_0c85, //        ldr  x5, distributor
+    0x5800_0d05, //        ldr  x5, distributor
     0xb940_04a6, // 3:     ldr  w6, [x5, #4]
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffc1, //        b.ne 3b
-    0x17ff_ffcf, //        b    ask
+    0x17ff_ffcd, //        b    ask
     // caches:
-    0x5800_0c25, //        ldr  x5, attributes
+    0x5800_0ca5, //        ldr  x5, attributes
     0xd518_a205, //        msr  mair_el1, x5
-    0x5800_0c25, //        ldr  x5, translation
+    0x5800_0ca5, //        ldr  x5, translation
     0xd518_2045, //        msr  tcr_el1, x5
-    0x5800_0c25, //        ldr  x5, table
+    0x5800_0ca5, //        ldr  x5, table
     0xd518_2005, //        msr  ttbr0_el1, x5
     0xd503_3fdf, //        isb
     0xd538_1005, //        mrs  x5, sctlr_el1
@@ -185,14 +194,14 @@ const CODE: [u32; 139] = [
     0xb27e_00a5, //        orr  x5, x5, #4
     0xd518_1005, //        msr  sctlr_el1, x5
     0xd503_3fdf, //        isb
-    0x17ff_ffc2, //        b    ask
+    0x17ff_ffc0, //        b    ask
     // interrupts:
-    0x5800_0b45, //        ldr  x5, vectors
+    0x5800_0bc5, //        ldr  x5, vectors
     0xd518_c005, //        msr  vbar_el1, x5
-    0x5800_0a05, //        ldr  x5, distributor
+    0x5800_0a85, //        ldr  x5, distributor
     0x5280_0246, //        mov  w6, #0x12
     0xb900_00a6, //        str  w6, [x5]
-    0x5800_0ae5, //        ldr  x5, redistributors
+    0x5800_0b65, //        ldr  x5, redistributors
     0xd538_00a6, //        mrs  x6, mpidr_el1
     0x9240_1cc6, //        and  x6, x6, #0xff
     0x8b06_44a5, //        add  x5, x5, x6, lsl #17
@@ -209,7 +218,7 @@ const CODE: [u32; 139] = [
     0xd280_0026, //        mov  x6, #1
     0xd518_cce6, //        msr  icc_igrpen1_el1, x6
     0xd503_3fdf, //        isb
-    0x17ff_ffab, //        b    ask
+    0x17ff_ffa9, //        b    ask
     // timers:
     0xd280_0015, //        mov  x21, #0
     0xd51b_e35f, //        msr  cntv_cval_el0, xzr
@@ -221,7 +230,7 @@ const CODE: [u32; 139] = [
     0xd503_42df, //        msr  daifset, #2
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_fee1, //        b.ne timers
-    0x17ff_ffa0, //        b    ask
+    0x17ff_ff9e, //        b    ask
     // sleeps:
     0xd280_0015, //        mov  x21, #0
     0xd53b_e006, //        mrs  x6, cntfrq_el0
@@ -237,7 +246,7 @@ const CODE: [u32; 139] = [
     0xb4ff_ff95, //        cbz  x21, 5b
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_fe61, //        b.ne sleeps
-    0x17ff_ff91, //        b    ask
+    0x17ff_ff8f, //        b    ask
     // sends:
     0xd280_0015, //        mov  x21, #0
     0x5280_0046, //        mov  w6, #2
@@ -251,7 +260,7 @@ const CODE: [u32; 139] = [
     0xb4ff_ff95, //        cbz  x21, 6b
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_fea1, //        b.ne sends
-    0x17ff_ff84, //        b    ask
+    0x17ff_ff82, //        b    ask
     // answers:
     0xd280_0015, //        mov  x21, #0
     0xd503_207f, // 7:     wfi
@@ -265,7 +274,12 @@ const CODE: [u32; 139] = [
     0xd503_3fdf, //        isb
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_fea1, //        b.ne answers
-    0x17ff_ff77, //        b    ask
+    0x17ff_ff75, //        b    ask
+    // spread:
+    0xd368_fc03, //        lsr  x3, x0, #40
+    0xd374_cc63, //        lsl  x3, x3, #12
+    0x9240_7e73, //        and  x19, x19, #0xffffffff
+    0x17ff_ff90, //        b    touch
                  // The addresses and values of `program` follow, eight bytes each.
 ];
 
@@ -339,5 +353,7 @@ mod tests {
         assert_eq!(answer(Order::Ask, 0), 0);
         assert_eq!(answer(Order::Pages, 65_536), 65_536 << 8 | 1);
         assert_eq!(answer(Order::Caches, u32::MAX), 0xff_ffff_ff06);
+        assert_eq!(spread(656, 100), (100 << 40) + (656 << 8) + 12);
+        assert_eq!(spread(u32::MAX, u16::MAX) >> 40, u16::MAX.into());
     }
 }

@@ -115,15 +115,16 @@ impl Large {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Course;
 
     #[test]
     fn each_row_of_much_memory_belongs_to_a_lifecycle() {
         let lives = Large::ALL.iter().flat_map(|large| [large.touches().0, large.end()]);
         let memory = Mapping::ALL.into_iter().flat_map(|mapping| [mapping.made(), mapping.freed()]);
         let rows: std::vec::Vec<_> = lives.chain(memory).collect();
-        for row in Row::ALL {
+        for row in Row::of(Course::Lives) {
             let is_large = row.name().contains("-4k") || row.name().contains("-2m");
-            assert_eq!(rows.contains(row), is_large, "{}", row.name());
+            assert_eq!(rows.contains(&row), is_large, "{}", row.name());
         }
     }
 

@@ -14,6 +14,7 @@ pub mod course;
 pub mod guest;
 pub mod large;
 mod line;
+pub mod logged;
 mod row;
 pub mod times;
 
@@ -22,4 +23,4 @@ pub mod times;
 pub const REGISTERS: &str = "mayfly-registers ";
 
 pub use line::{Line, Spent, Told, Until, Wrong, read};
-pub use row::Row;
+pub use row::{Course, Row};

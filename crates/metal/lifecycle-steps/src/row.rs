@@ -1,5 +1,42 @@
 //! What is measured.
 
+use crate::times;
+
+/// What VMs go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// They are made, used and ended.
+    Lives,
+    /// A dirty log is started, harvested and stopped.
+    DirtyLog,
+}
+
+impl Course {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Lives, Self::DirtyLog];
+
+    /// The name in commands and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lives => "lives",
+            Self::DirtyLog => "dirty-log",
+        }
+    }
+
+    /// How many rounds there are by default.
+    pub const fn rounds(self) -> u32 {
+        match self {
+            Self::Lives => times::ROUNDS,
+            Self::DirtyLog => times::LOGGED_ROUNDS,
+        }
+    }
+
+    /// The course of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|course| course.name() == name)
+    }
+}
+
 macro_rules! rows {
     ($($(#[$doc:meta])* $row:ident $name:literal $summary:literal,)*) => {
         /// A step of a VM's lifecycle.
@@ -56,12 +93,47 @@ rows! {
     Destroyed "destroyed" "a VM with a few mapped pages is destroyed",
     Destroyed4k "destroyed-4k" "a VM with 256 MiB mapped by 4 KiB is destroyed",
     Destroyed2m "destroyed-2m" "a VM with 256 MiB mapped by 2 MiB is destroyed",
+    LogStarted4k "log-started-4k" "dirty logging of 256 MiB is switched on, mapped by 4 KiB and writable",
+    LoggedFirst4k "logged-first-4k" "a guest's first write to one page in each 2 MiB of that memory, per write",
+    Harvested4k "harvested-4k" "the log is harvested after that: 128 pages, and for KVM's initially-set all",
+    Logged1Of4k "logged-1-4k" "a first write after a harvest, to 1 % of the pages, per write",
+    Harvested1Of4k "harvested-1-4k" "the log is harvested: pages named, marks taken, pages write-protected; 1 % written",
+    Logged10Of4k "logged-10-4k" "a first write after a harvest, to 10 % of the pages, per write",
+    Harvested10Of4k "harvested-10-4k" "the log is harvested, 10 % of the pages written",
+    Logged100Of4k "logged-100-4k" "a first write after a harvest, to every page, per write",
+    Harvested100Of4k "harvested-100-4k" "the log is harvested, every page written",
+    LogStopped4k "log-stopped-4k" "dirty logging is switched off",
+    Unlogged4k "unlogged-4k" "a first write after that, to every page, per write",
+    LogStarted2m "log-started-2m" "as log-started-4k, mapped by 2 MiB",
+    LoggedFirst2m "logged-first-2m" "the first write to a block since the start, per write",
+    Harvested2m "harvested-2m" "as harvested-4k, the memory in blocks of 2 MiB before the start",
+    Logged1Of2m "logged-1-2m" "as logged-1-4k, in blocks that were written before",
+    Harvested1Of2m "harvested-1-2m" "as harvested-1-4k, in such blocks",
+    Logged10Of2m "logged-10-2m" "as logged-10-4k, in such blocks",
+    Harvested10Of2m "harvested-10-2m" "as harvested-10-4k, in such blocks",
+    Logged100Of2m "logged-100-2m" "as logged-100-4k, in such blocks",
+    Harvested100Of2m "harvested-100-2m" "as harvested-100-4k, in such blocks",
+    LogStopped2m "log-stopped-2m" "dirty logging is switched off; Mayfly also puts the blocks together again",
+    Unlogged2m "unlogged-2m" "a first write after that to each block, which KVM puts together then, per write",
 }
 
 impl Row {
     /// The row of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|row| row.name() == name)
+    }
+
+    /// Those of a course.
+    pub fn of(course: Course) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.iter().copied().filter(move |row| row.is_of(course))
+    }
+
+    /// Whether a course has such a step. Both measure what is subtracted from the others.
+    pub fn is_of(self, course: Course) -> bool {
+        match self {
+            Self::Nothing | Self::MmioUser => true,
+            _ => (self < Self::LogStarted4k) == (course == Course::Lives),
+        }
     }
 
     /// Whether there is such a step on Mayfly alone: KVM leaves devices to its VMM.
@@ -82,7 +154,17 @@ impl Row {
             | Self::Faults4k
             | Self::Faults2m
             | Self::Faults4kUncached
-            | Self::Faults2mUncached => 1,
+            | Self::Faults2mUncached
+            | Self::LoggedFirst4k
+            | Self::Logged1Of4k
+            | Self::Logged10Of4k
+            | Self::Logged100Of4k
+            | Self::Unlogged4k
+            | Self::LoggedFirst2m
+            | Self::Logged1Of2m
+            | Self::Logged10Of2m
+            | Self::Logged100Of2m
+            | Self::Unlogged2m => 1,
             Self::CachesOn => crate::times::CACHED_VCPUS as u64,
             _ => 0,
         }
@@ -105,5 +187,18 @@ mod tests {
         }
         assert_eq!(Row::named("vm-create"), None);
         assert_eq!(Row::named(""), None);
+    }
+
+    #[test]
+    fn a_step_is_of_one_course_but_for_what_is_subtracted() {
+        for &row in Row::ALL {
+            let courses = Course::ALL.into_iter().filter(|course| row.is_of(*course)).count();
+            let is_subtracted = matches!(row, Row::Nothing | Row::MmioUser);
+            assert_eq!(courses, 1 + usize::from(is_subtracted), "{}", row.name());
+        }
+        assert!(Row::of(Course::DirtyLog).any(|row| row == Row::Unlogged2m));
+        assert!(Row::of(Course::Lives).any(|row| row == Row::Destroyed2m));
+        assert!(Course::ALL.into_iter().all(|one| Course::named(one.name()) == Some(one)));
+        assert_eq!(Course::named("life"), None);
     }
 }

@@ -16,3 +16,5 @@ pub const SMALL_LIVES: u32 = 5;
 pub const ROUNDS: u32 = 3;
 /// The most rounds.
 pub const MOST_ROUNDS: u32 = 100;
+/// The default number of rounds of a dirty log, which take longer.
+pub const LOGGED_ROUNDS: u32 = 1;

@@ -157,6 +157,11 @@ unsafe impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> 
     }
 
     #[inline]
+    fn without_write(_: Level, bits: u64) -> Option<u64> {
+        (bits & WRITE != 0).then_some(bits & !WRITE)
+    }
+
+    #[inline]
     fn encode_table(pfn: Pfn) -> u64 {
         frame::<Self>(pfn) << PAGE_SHIFT | TABLE_OR_PAGE | VALID
     }

@@ -84,6 +84,11 @@ unsafe impl Format for Ept {
         }
     }
 
+    #[inline]
+    fn without_write(_: Level, bits: u64) -> Option<u64> {
+        (bits & WRITE != 0).then_some(bits & !WRITE)
+    }
+
     /// Accessed from the start: hardware sets the flag of tables too, and an entry that it writes is one that a
     /// compare-exchange may find changed.
     #[inline]

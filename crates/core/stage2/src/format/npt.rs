@@ -91,6 +91,11 @@ unsafe impl Format for Npt {
         }
     }
 
+    #[inline]
+    fn without_write(_: Level, bits: u64) -> Option<u64> {
+        (bits & WRITABLE != 0).then_some(bits & !WRITABLE)
+    }
+
     /// Accessed from the start, as in EPT: hardware sets the bit of tables too.
     #[inline]
     fn encode_table(pfn: Pfn) -> u64 {

@@ -102,6 +102,11 @@ unsafe impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
         }
     }
 
+    #[inline]
+    fn without_write(_: Level, bits: u64) -> Option<u64> {
+        (bits & WRITE != 0).then_some(bits & !(WRITE | DIRTY))
+    }
+
     /// A, D and U stay clear: they are reserved in a table's entry.
     #[inline]
     fn encode_table(pfn: Pfn) -> u64 {

@@ -30,8 +30,7 @@ fn write<F: Format>(vcpu: &Vcpu<F>, log: &AtomicU64) {
 fn harvest<F: Format>(vcpu: &Vcpu<F>, log: &AtomicU64) {
     if log.swap(0, Ordering::Acquire) & BIT != 0 {
         vcpu.vm.stage2.refuse_faults(&gfns(4, 4));
-        let next = |from| if from <= gfn(5) { gfn(5) } else { gfn(u64::MAX) };
-        vcpu.vm.stage2.write_protect_those(gfns(4, 4), WHOLE, next);
+        vcpu.vm.stage2.write_protect_marked(gfns(4, 4), WHOLE, 1, |_| (gfn(0), BIT));
     }
 }
 

@@ -43,6 +43,7 @@ mod grant;
 mod heap;
 mod hold;
 mod in_place;
+mod marked;
 mod model;
 mod observed;
 mod out_of_memory;

@@ -1,5 +1,6 @@
 //! A caller's code that panics while a range is worked on.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mayfly_platform::address::Gfn;
@@ -13,10 +14,14 @@ use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
 /// Something that takes rights away, and calls the test's code when it has taken some.
 type Way = fn(&World<Ept>);
 
-/// All of them, and panics when it is asked about the second of two tables.
-fn next(gfn: Gfn) -> Gfn {
-    meant(&(gfn..gfn));
-    gfn
+/// Marks of all, 64 at a time; panics when it is asked about the second of two tables, after it was asked about the first.
+fn word(index: usize, asked: &Cell<bool>) -> (Gfn, u64) {
+    let first = Gfn::new(64 * index as u64);
+    if asked.get() {
+        meant(&(first..first));
+    }
+    asked.set(asked.get() || index == 0);
+    (first, u64::MAX)
 }
 
 /// Panics when it is asked about the second of two tables.
@@ -29,7 +34,12 @@ const WAYS: [Way; 3] = [
     |world| {
         world.stage2.write_protect(gfns(0..1024), UNHURRIED, |_, _| panic!("as it was told to"));
     },
-    |world| world.stage2.write_protect_those(gfns(0..1024), UNHURRIED, next),
+    |world| {
+        let asked = Cell::new(false);
+        world
+            .stage2
+            .write_protect_marked(gfns(0..1024), UNHURRIED, 16, |index| word(index, &asked));
+    },
     |world| {
         let each = |_, _| ();
         world.stage2.take_written_those(gfns(0..1024), UNHURRIED, |gfns| meant(&gfns), each);

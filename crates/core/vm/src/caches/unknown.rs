@@ -13,7 +13,8 @@ impl<W: World> Inner<W> {
     /// Tells `work` of the frames from `pfn` on that none of `roots` maps at the same place with such rights, first and
     /// number: those that follow each other together. They are to be mapped as the leaf of `level` at `first`.
     ///
-    /// Takes a step for each entry that a walk to them ends at, and not for each page.
+    /// Takes a step for each entry that a walk to them ends at, and not for each page; and goes through pages of one table
+    /// that one of `roots` maps so without a walk to each.
     #[expect(clippy::too_many_arguments, reason = "where, what, and beside what")]
     pub(super) fn each_unknown(
         &self,
@@ -72,7 +73,10 @@ fn alike<F: Format>(
         if present.is_some_and(|(_, leaf)| {
             leaf.pfn.get() + into == pfn.get() && leaf.permissions.contains(rights)
         }) {
-            return (true, pages);
+            let is_page = level == Level::PAGE && left > 1;
+            // It may be another's by now.
+            let beside = if is_page { root.maps_to(gfn, pfn, left, rights, section) } else { 0 };
+            return (true, pages.max(beside));
         }
         unknown = unknown.min(pages);
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use mayfly_vm::memslot::Gfn;
+use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::memory::Kept;
 use mayfly_vm::stage2::{Invalidation, Permissions, Role, Slice, Tables};
 
@@ -16,7 +17,7 @@ use crate::step::{PAGES, PLACES};
 pub(crate) enum Step {
     ZapEach { at: usize, panics: bool },
     ZapRole { at: usize, role: Role, tables: Tables },
-    ProtectThose { panics: bool },
+    ProtectMarked { panics: bool },
     TakeWritten { panics: bool },
     EachMapped { panics: bool },
     FindPage { role: Role },
@@ -42,7 +43,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
             role,
             tables
         }),
-        panics.prop_map(|panics| Step::ProtectThose { panics }),
+        panics.prop_map(|panics| Step::ProtectMarked { panics }),
         panics.prop_map(|panics| Step::TakeWritten { panics }),
         panics.prop_map(|panics| Step::EachMapped { panics }),
         role.clone().prop_map(|role| Step::FindPage { role }),
@@ -80,17 +81,20 @@ impl Host {
                 let zapped = returns(|| stage2.zap_role(role, shown, gfns, tables, slice));
                 assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
             }
-            Step::ProtectThose { panics } => {
-                // Every other one; and from each third on, one that is no further on.
-                let next = |gfn: Gfn| {
+            Step::ProtectMarked { panics } => {
+                // Of every third one, in no order, and of some far beyond.
+                let first = gfns.start.get();
+                let word = |index: usize| {
                     called(panics);
-                    Gfn::new(if gfn.get().is_multiple_of(3) {
-                        0
-                    } else {
-                        gfn.get().next_multiple_of(2)
-                    })
+                    let index = index as u64;
+                    match index % 7 {
+                        0 => (Gfn::new(0), u64::MAX),
+                        1 => (Gfn::new(u64::MAX), 1),
+                        2 => (Gfn::new(first.saturating_add(64 * index)), 0),
+                        _ => (Gfn::new(first.saturating_add(64 * index)), u64::MAX / 3),
+                    }
                 };
-                returns(|| stage2.write_protect_those(gfns, slice, next));
+                returns(|| stage2.write_protect_marked(gfns, slice, 100, word));
             }
             Step::TakeWritten { panics } => {
                 returns(|| stage2.take_written(gfns, slice, |_, _| called(panics)));
@@ -106,6 +110,10 @@ impl Host {
             Step::FindRoot { role } => {
                 let section = self.vms[vm].vm.srcu().read_lock();
                 let Some(root) = stage2.find_root(role, &section) else { return };
+                let pfn = Pfn::new(gfns.start.get());
+                let most = gfns.end.get().saturating_sub(gfns.start.get());
+                let count = root.maps_to(gfns.start, pfn, most, Permissions::READ, &section);
+                assert!(count <= most);
                 // Of nothing that is granted.
                 assert_eq!(root.collapse(&mut [const { None }; 3]), 0);
                 let is_mapped = root.translate(gfns.start, &section).is_some();

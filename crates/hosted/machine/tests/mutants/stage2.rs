@@ -9,6 +9,7 @@ const GRAVEYARD: &str = "core/stage2/src/graveyard.rs";
 const LEDGER: &str = "core/stage2/src/owed/ledger.rs";
 const MAP: &str = "core/stage2/src/map.rs";
 const OWED: &str = "core/stage2/src/owed.rs";
+const MARKED: &str = "core/stage2/src/marked.rs";
 const PARKING: &str = "core/stage2/src/parking.rs";
 const PROTECT: &str = "core/stage2/src/protect.rs";
 const PRUNE: &str = "core/stage2/src/prune.rs";
@@ -530,6 +531,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
         killer: tree(
             "replace::a_page_of_a_writable_block_is_protected_by_itself_if_there_is_memory::ept",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "what a harvest takes the right to write from is invalidated",
+        edits: &[(
+            MARKED,
+            "            self.flush.add_run(lowest, Level::PAGE, count);
+",
+            "",
+        )],
+        killer: tree("marked::tlbs_forget_what_was_marked_before_the_call_returns", "panicked"),
+    },
+    Mutant {
+        step: "a table is one of the pages that are protected",
+        edits: &[(MARKED, "Some((first, table)) if first == start", "Some((_, table)) if true")],
+        killer: tree(
+            "marked::what_is_marked_and_nothing_else_loses_the_right_to_write",
             "panicked",
         ),
     },

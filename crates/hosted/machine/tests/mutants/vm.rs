@@ -78,7 +78,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a harvest takes the right to write",
         edits: &[(
             MEMORY,
-            "        self.stage2.write_protect_those(hull, self.slice, next);
+            "        self.stage2.write_protect_marked(hull, self.slice, count, word);
 ",
             "",
         )],

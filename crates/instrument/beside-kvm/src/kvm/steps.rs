@@ -10,19 +10,26 @@ use mayfly_lifecycle_steps::guest::{
     DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
 };
 use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
-use mayfly_lifecycle_steps::{Row, times};
+use mayfly_lifecycle_steps::{Course, Row, times};
 
 use super::counted::Counter;
 use super::guest::Obedient;
 use super::kernel_at::KernelAt;
+use super::logged::logged;
+use crate::way::Way;
 
 const BLOCK: u64 = 2 << 20;
 
-/// Counts the lifecycles for so many rounds.
-pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    let mut linux = Linux { kvm: Kvm::open()?, counter: Counter::begin(kernel_at)? };
+/// Counts a course for so many rounds, by this way where there are several.
+pub(super) fn all(
+    course: Course,
+    way: Way,
+    rounds: u32,
+    kernel_at: KernelAt,
+) -> anyhow::Result<String> {
+    let mut linux = Linux { kvm: Kvm::open()?, counter: Counter::begin(kernel_at)?, way };
     for _ in 0..rounds {
-        linux.round()?;
+        linux.round_of(course)?;
     }
     Ok(linux.counter.lines())
 }
@@ -31,6 +38,8 @@ pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
 struct Linux {
     kvm: Kvm,
     counter: Counter,
+    /// How dirty logs are made.
+    way: Way,
 }
 
 impl Side for Linux {
@@ -57,6 +66,10 @@ impl Side for Linux {
         large(&self.kvm, &mut self.counter, lifecycle)
     }
 
+    fn logged(&mut self, mapping: Mapping) -> anyhow::Result<()> {
+        logged(&self.kvm, &mut self.counter, self.way, mapping)
+    }
+
     fn interrupted(&mut self) -> anyhow::Result<()> {
         interrupted(&self.kvm, &mut self.counter)
     }
@@ -80,7 +93,7 @@ fn make(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
 }
 
 /// The same, of the size of pages that it was asked for.
-fn memory(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
+pub(super) fn memory(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
     let huge_before = huge_kib()?;
     let memory = make(bytes, mapping)?;
     if matches!(mapping, Mapping::Blocks) {
@@ -100,7 +113,7 @@ fn huge_kib() -> anyhow::Result<u64> {
 }
 
 /// Writes the guest's code to the memory that it begins with.
-fn install(memory: &GuestMemory) -> anyhow::Result<()> {
+pub(super) fn install(memory: &GuestMemory) -> anyhow::Result<()> {
     course::install(Vm::DISTRIBUTOR, Vm::REDISTRIBUTORS, |at, bytes| {
         Ok(memory.write(usize::try_from(at)?, bytes)?)
     })

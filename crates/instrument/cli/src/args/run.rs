@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use mayfly_beside_kvm::Processor;
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap};
-use mayfly_lifecycle_steps::times;
+use mayfly_lifecycle_steps::{Course, times};
 use mayfly_record::{Backend, Goal};
 use mayfly_report::Threshold;
 
@@ -25,7 +25,8 @@ pub(crate) struct Run {
 
     /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
     /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and twice with Linux
-    /// and its KVM, and counts the instructions of the same VM lifecycle on all
+    /// and its KVM, and counts the instructions of the same VM lifecycle on all; with the experiment dirty-log, those of a
+    /// dirty log
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
@@ -171,11 +172,17 @@ impl Run {
                 Err(Failure::usage("--processor requires --backend metal"))
             };
         }
-        if let Some(other) = self.experiments.iter().find(|name| *name != mayfly_beside_kvm::NAME) {
-            let accepted = mayfly_beside_kvm::NAME;
-            return Err(Failure::usage(format!(
-                "no experiment is named '{other}' on metal: accepted is {accepted}"
-            )));
+        let mut course = Course::Lives;
+        for (name, number) in self.experiments.iter().zip(0..) {
+            let accepted = Course::ALL.map(Course::name).join(" or ");
+            course = Course::named(name).ok_or_else(|| {
+                Failure::usage(format!(
+                    "no experiment is named '{name}' on metal: accepted is {accepted}"
+                ))
+            })?;
+            if number > 0 {
+                return Err(Failure::usage(format!("on metal, one experiment runs: {accepted}")));
+            }
         }
         let rounds = self.params.rounds;
         let selection = self.selection();
@@ -191,14 +198,14 @@ impl Run {
         let is_meant =
             |one: &Processor| self.processors.is_empty() || self.processors.contains(one);
         let processors = Processor::ALL.into_iter().filter(is_meant).collect();
-        let rounds = rounds.unwrap_or(times::ROUNDS);
+        let rounds = rounds.unwrap_or(course.rounds());
         if rounds > times::MOST_ROUNDS {
             let most = times::MOST_ROUNDS;
             return Err(Failure::usage(format!(
                 "with --backend metal, --rounds is {most} at most"
             )));
         }
-        Ok(Some(OnMetal { processors, rounds, files: self.machine_files.clone() }))
+        Ok(Some(OnMetal { course, processors, rounds, files: self.machine_files.clone() }))
     }
 
     /// Whether something was asked for by its name, and not whatever there is.
@@ -248,6 +255,7 @@ impl Run {
 /// What is run on machines of QEMU's.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OnMetal {
+    pub(crate) course: Course,
     pub(crate) processors: Vec<Processor>,
     pub(crate) rounds: u32,
     /// Where what is booted is.

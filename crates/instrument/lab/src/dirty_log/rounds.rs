@@ -27,6 +27,9 @@ pub(super) const HARVESTS: u32 = 2;
 /// The work that a row's start is told of.
 pub(super) const CYCLE: &str = "cycle";
 
+/// Frames that are there for tables: 1 GiB.
+const PROVIDED: u64 = 1 << 18;
+
 const STACK: usize = 256 << 10;
 
 /// What is done to a VM.
@@ -115,8 +118,10 @@ pub(super) fn measure<D: Design>(
     machine.hardware().set_rigour(Rigour::empty());
     let pages = shape.pages();
     let host = Arc::new(Slot::new(&machine, shape.memory.bytes())?);
-    // The memory of the guest is there by then; what changes from here on is tables.
+    // The memory of the guest is there by then; what changes from here on is tables. Their frames are there as well: a fault
+    // of the host's, at the first write to a frame, would be most of what a table costs.
     host.blocks().try_for_each(|block| block.map(drop))?;
+    machine.hardware().arena().provide(PROVIDED);
     let before = machine.hardware().arena().in_use();
     let design = design(&machine, Arc::clone(&host))?;
     let course = Arc::new(Course::new(idle(shape.vcpus)));

@@ -6,11 +6,12 @@ mod arm64;
 mod counted;
 mod guest;
 mod interrupts;
+mod logged;
 mod parts;
 mod steps;
 
 use mayfly_lifecycle_steps::course::Side as _;
-use mayfly_lifecycle_steps::{Line, REGISTERS};
+use mayfly_lifecycle_steps::{Course, Line, REGISTERS};
 
 use crate::bare::processor::cpus;
 use crate::bare::threads::console::say;
@@ -20,14 +21,18 @@ use arm64 as arch;
 use counted::Counter;
 use steps::Mayfly;
 
-/// Counts the lifecycles for so many rounds, and prints what their steps take.
-pub(crate) fn run<F: TableFormat>(host: &Host<F>, rounds: u32) {
-    if let Err(why) = measured(host, rounds) {
+/// Counts a course for so many rounds, and prints what its steps take.
+pub(crate) fn run<F: TableFormat>(host: &Host<F>, course: Course, rounds: u32) {
+    if let Err(why) = measured(host, course, rounds) {
         say!("mayfly: cannot measure: {why}");
     }
 }
 
-fn measured<F: TableFormat>(host: &Host<F>, rounds: u32) -> Result<(), &'static str> {
+fn measured<F: TableFormat>(
+    host: &Host<F>,
+    course: Course,
+    rounds: u32,
+) -> Result<(), &'static str> {
     if cpus::count() != 1 {
         return Err(
             "the machine has several CPUs, and only one is counted: start it with one (QEMU: -smp 1)",
@@ -37,7 +42,7 @@ fn measured<F: TableFormat>(host: &Host<F>, rounds: u32) -> Result<(), &'static 
     say!("{REGISTERS}{}", Identity::read());
     say!("{}", Line::BEGIN);
     for _ in 0..rounds {
-        Mayfly { host, counter: &mut counter }.round()?;
+        Mayfly { host, counter: &mut counter }.round_of(course)?;
     }
     say!("{}", Line::end(counter.lines()));
     Ok(())

@@ -242,7 +242,7 @@ impl Monitor {
             Command::Overflow(name) => self.overflow(name.as_deref())?,
             Command::Shares(seconds) => self.shares(seconds),
             Command::Uplink(rate) => own::uplink(rate),
-            Command::Measure(rounds) => self.host.measure(rounds),
+            Command::Measure(course, rounds) => self.host.measure(course, rounds),
             Command::Sleep(milliseconds) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
                 self.rest_until(timer::ticks().saturating_add(ticks), |_| false);

@@ -93,9 +93,14 @@ fn lives_are_counted_and_bounded() {
 
 #[test]
 fn what_is_measured_is_measured_in_rounds() {
-    assert_eq!(Command::read("measure"), Ok(Command::Measure(times::ROUNDS)));
-    assert_eq!(Command::read("measure 7"), Ok(Command::Measure(7)));
-    for line in ["measure 0", "measure 101", "measure x", "measure -1"] {
+    let measure = |course, rounds| Ok(Command::Measure(course, rounds));
+    assert_eq!(Command::read("measure"), measure(Course::Lives, times::ROUNDS));
+    assert_eq!(Command::read("measure 7"), measure(Course::Lives, 7));
+    assert_eq!(Command::read("measure lives 7"), measure(Course::Lives, 7));
+    assert_eq!(Command::read("measure dirty-log"), measure(Course::DirtyLog, times::LOGGED_ROUNDS));
+    assert_eq!(Command::read("measure dirty-log 7"), measure(Course::DirtyLog, 7));
+    let wrong = ["measure 0", "measure 101", "measure x", "measure -1", "measure dirty-log 0"];
+    for line in wrong.into_iter().chain(["measure dirty-log x", "measure dirty-log 101"]) {
         assert!(Command::read(line).is_err(), "{line}");
     }
 }

@@ -1,6 +1,6 @@
 //! A vCPU that does one order after the other, as it is told ([`mayfly_lifecycle_steps::guest`]).
 
-use mayfly_lifecycle_steps::guest::{BELL, MEMORY, Order, answer};
+use mayfly_lifecycle_steps::guest::{BELL, MEMORY};
 use mayfly_vm::{Exit, Guest, Vcpu};
 
 use crate::bare::processor::timer;
@@ -70,8 +70,8 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
 impl<F: TableFormat> mayfly_lifecycle_steps::course::Vcpu for Obedient<'_, F> {
     type Error = &'static str;
 
-    fn obey(&mut self, order: Order, times: u32) -> Result<(), &'static str> {
-        let bytes = answer(order, times).to_le_bytes();
+    fn obey_answer(&mut self, answer: u64) -> Result<(), &'static str> {
+        let bytes = answer.to_le_bytes();
         let data = self.cpu.data();
         if data.len() != bytes.len() {
             return Err("the guest has not asked");

@@ -113,14 +113,18 @@ pub(super) fn slot<F: TableFormat>(
     gpa: u64,
     size: u64,
 ) -> Outcome<()> {
-    let region = Region {
+    vm.set_memory_region(&region(number, gpa, size)).map_err(|_| "a slot cannot be set")
+}
+
+/// A slot, which is not logged.
+pub(super) fn region(number: u32, gpa: u64, size: u64) -> Region<Hva> {
+    Region {
         slot: SlotId::main(number as u16),
         flags: Flags::empty(),
         gpa: Gpa::new(gpa),
         size,
         backing: Hva::new(gpa.saturating_sub(MEMORY)),
-    };
-    vm.set_memory_region(&region).map_err(|_| "a slot cannot be set")
+    }
 }
 
 pub(super) fn doorbell<F: TableFormat>(vm: &Vm<Kinds<F>>, at: u64) -> Outcome<()> {

@@ -14,6 +14,7 @@ use super::arch::BLOCK;
 use super::counted::{Counter, settle};
 use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
+use super::logged::logged;
 use super::parts::{Outcome, create, doorbell, machine, make, memory, slot, vcpu};
 use crate::bare::processor::frames;
 use crate::bare::threads;
@@ -49,6 +50,10 @@ impl<F: TableFormat> Side for Mayfly<'_, F> {
 
     fn large(&mut self, lifecycle: Large) -> Outcome<()> {
         all_back(|| large(self.host, self.counter, lifecycle))
+    }
+
+    fn logged(&mut self, mapping: Mapping) -> Outcome<()> {
+        all_back(|| logged(self.host, self.counter, mapping))
     }
 
     fn interrupted(&mut self) -> Outcome<()> {

@@ -6,6 +6,7 @@ use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
+use mayfly_lifecycle_steps::Course;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::{control, ends};
@@ -23,8 +24,8 @@ pub(super) trait AnyHost: Send + Sync {
     /// Runs a VM until the run has ended and everything that the run had is freed.
     fn run(&self, machine: &Machine) -> Result<End, &'static str>;
 
-    /// Counts the steps of lifecycles, for so many rounds.
-    fn measure(&self, rounds: u32);
+    /// Counts the steps of a course, for so many rounds.
+    fn measure(&self, course: Course, rounds: u32);
 }
 
 impl<F: TableFormat> AnyHost for Host<F> {
@@ -36,8 +37,8 @@ impl<F: TableFormat> AnyHost for Host<F> {
         Host::run(self, machine)
     }
 
-    fn measure(&self, rounds: u32) {
-        measure::run(self, rounds);
+    fn measure(&self, course: Course, rounds: u32) {
+        measure::run(self, course, rounds);
     }
 }
 
