@@ -187,6 +187,7 @@ mod map;
 mod owed;
 mod own;
 mod parking;
+mod picked;
 mod protect;
 mod prune;
 mod range;
