@@ -188,6 +188,7 @@ mod marked;
 mod owed;
 mod own;
 mod parking;
+mod picked;
 mod protect;
 mod prune;
 mod range;

@@ -95,6 +95,7 @@ mod change;
 mod device;
 mod error;
 mod fault;
+mod going_back;
 mod guest;
 mod kicker;
 mod memory;

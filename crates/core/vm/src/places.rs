@@ -26,10 +26,14 @@ impl Place {
         Self { gfns, before, writable }
     }
 
+    /// The number of the host's page that is at `gfn`.
+    pub(crate) fn page(&self, gfn: Gfn) -> u64 {
+        self.before + (gfn.get() - self.gfns.start.get())
+    }
+
     /// What becomes of the page at `gfn`, of `changes` to the host's pages.
     pub(crate) fn change(&self, gfn: Gfn, changes: &[Option<PageChange>]) -> Option<PageChange> {
-        let index = self.before + (gfn.get() - self.gfns.start.get());
-        changes.get(usize::try_from(index).ok()?).copied().flatten()
+        changes.get(usize::try_from(self.page(gfn)).ok()?).copied().flatten()
     }
 
     /// The pages that change, of `changes` to the host's.

@@ -20,6 +20,7 @@
 //! | [`Vm::protect_manually`], [`Vm::log_in_rings`] | `KVM_ENABLE_CAP` of `KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`, `KVM_CAP_DIRTY_LOG_RING` |
 //! | [`Vm::dirty_log`], [`Vm::clear_dirty_log`], [`Vm::reset_dirty_rings`] | `KVM_GET_DIRTY_LOG`, `KVM_CLEAR_DIRTY_LOG`, `KVM_RESET_DIRTY_RINGS` |
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
+//! | [`Snapshot::mapped`], [`GuestMemory::give_back`], [`GuestMemory::populate`] | `mmap(2)`, `madvise(2)` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
 //! [`VmBuilder`] calls these methods in the order that waits least on this kernel. [`Waits`] knows that order.
@@ -71,9 +72,11 @@ mod payload;
 mod permission;
 mod processor;
 mod shared;
+mod snapshot;
 mod statistics;
 mod tick;
 mod together;
+mod userfault;
 mod vcpu;
 #[cfg(target_arch = "aarch64")]
 mod vgic;
@@ -96,8 +99,10 @@ pub use irqfd::IrqFd;
 pub use ksm::{Company, Ksm, Refused, Stranger};
 pub use memory::{GuestMemory, HugePages};
 pub use payload::parameters::Payload;
+pub use snapshot::Snapshot;
 pub use statistics::Statistics;
 pub use tick::hz;
+pub use userfault::Userfault;
 pub use vcpu::Vcpu;
 pub use vm::{MemoryFlags, Vm};
 pub use waits::{Call, Effort, Pair, Verdict, Waits, measure};

@@ -1,10 +1,11 @@
-//! An anonymous mapping that begins where a huge page may.
+//! A mapping that begins where a huge page may.
 
 use std::ffi::c_void;
+use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use vm_memory::MmapRegion;
 
 use crate::Error;
@@ -13,7 +14,15 @@ use crate::Error;
 /// by itself before v6.7, and gives the first and the last part of one that is not placed so small pages.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory of zeroes, of which the kernel provides pages as they are touched.
+/// Whether what is written to a mapping of a file is written to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Shared,
+    /// A page that is written becomes the mapping's own.
+    Private,
+}
+
+/// Memory of zeroes, of which the kernel provides pages as they are touched; or of a file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     region: MmapRegion,
@@ -53,6 +62,21 @@ impl Mapping {
         let region = unsafe { MmapRegion::build_raw(start.cast(), size, prot, flags) }
             .map_err(|_| invalid())?;
         Ok(Self { region, start: NonNull::new(start).ok_or_else(invalid)? })
+    }
+
+    /// Maps the first `size` bytes of a file, in the same way.
+    pub(crate) fn of_file(file: &OwnedFd, size: usize, sharing: Sharing) -> Result<Self, Error> {
+        let mapping = Self::new(size)?;
+        let flags = match sharing {
+            Sharing::Shared => MapFlags::SHARED,
+            Sharing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        };
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: it takes the place of the mapping that was just made, of which no other code knows yet.
+        let placed =
+            unsafe { mmap(mapping.start.as_ptr(), size, prot, flags | MapFlags::FIXED, file, 0) };
+        placed.map_err(Error::call("mmap"))?;
+        Ok(mapping)
     }
 
     /// The memory, for accesses.

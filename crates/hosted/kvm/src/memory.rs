@@ -1,11 +1,11 @@
-//! Memory for a guest: an anonymous mapping, apart from the VMs that it is given to.
+//! Memory for a guest: a mapping, apart from the VMs that it is given to.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::mm::{Advice, madvise};
 use vm_memory::volatile_memory::VolatileMemory;
-use vm_memory::{Bytes, MmapRegion};
+use vm_memory::{Bytes, MmapRegion, VolatileSlice};
 
 use crate::Error;
 use crate::mapping::Mapping;
@@ -13,7 +13,7 @@ use crate::mapping::Mapping;
 /// The smallest page of x86-64, in bytes.
 const PAGE: usize = 4096;
 
-/// A handle on a private anonymous mapping; clones name the same mapping.
+/// A handle on a private mapping, anonymous or of a [`Snapshot`](crate::Snapshot); clones name the same mapping.
 ///
 /// A VM holds a clone for each of its memslots, so the mapping outlives the guest's use of it. It
 /// is unmapped when the last handle is dropped: a caller that times a VM's operations keeps one
@@ -124,6 +124,14 @@ impl GuestMemory {
     /// The mapping's host virtual address.
     pub(crate) fn hva(&self) -> u64 {
         self.region().as_ptr() as u64
+    }
+
+    pub(crate) fn of(mapping: Arc<Mapping>) -> Self {
+        Self { mapping }
+    }
+
+    pub(crate) fn slice(&self) -> VolatileSlice<'_> {
+        self.region().as_volatile_slice()
     }
 
     fn region(&self) -> &MmapRegion {

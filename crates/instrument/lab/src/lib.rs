@@ -38,6 +38,7 @@ mod device_registration;
 mod dirty_log;
 mod experiment;
 mod experiments;
+mod fork;
 mod idle;
 mod left;
 mod lines;

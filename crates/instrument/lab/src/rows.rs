@@ -26,10 +26,13 @@ impl<'a> Rows<'a> {
 
     /// Those of the running kernel, but for those that were skipped.
     pub(crate) fn kvm(&self) -> Self {
+        self.on_kvm(Variant::KERNEL.name)
+    }
+
+    /// Those of a variant on the running kernel, but for those that were skipped.
+    pub(crate) fn on_kvm(&self, variant: &str) -> Self {
         self.those(|row| {
-            row.backend == Backend::Kvm
-                && row.variant == Variant::KERNEL.name
-                && row.skipped.is_none()
+            row.backend == Backend::Kvm && row.variant == variant && row.skipped.is_none()
         })
     }
 

@@ -37,6 +37,7 @@ fn of_an_experiment_that_did_not_run_nothing_is_said() {
         "page-merge",
         "teardown",
         "dirty-log",
+        "fork",
     ] {
         assert!(lines(experiment, &[], &x86()).is_empty(), "{experiment}");
         let skipped = [ResultRow::new(experiment, Backend::Kvm, "kernel").skipped("no /dev/kvm")];
@@ -315,4 +316,41 @@ fn dirty_log_tells_of_the_most_vcpus_and_of_the_smallest_share_that_was_written(
     assert!(line(&told, "longest stall").contains("700 us while"), "{told:#?}");
     let alone = lines("dirty-log", &rows[4..], &x86());
     assert!(alone.iter().all(|line| line.starts_with("What to do")), "{alone:#?}");
+}
+
+/// A row of `fork` on KVM, of which each metric takes `ns`.
+fn forked(variant: &str, ns: u64) -> ResultRow {
+    let metrics = ["first_exit", "answer_500", "request_500", "reset_50", "at_once"];
+    row("fork", Backend::Kvm, variant, &metrics, ns)
+        .param("memory", 64_u64 << 20)
+        .counter("forks_at_once", 100)
+        .counter("own_kib_idle", if variant == "copy" { 64 << 10 } else { 0 })
+        .counter("own_kib_50", 200)
+}
+
+#[test]
+fn fork_says_what_each_design_costs_and_advises_what_is_cheaper_here() {
+    let of = |ahead| {
+        let rows = [
+            forked("copy", 30_000_000),
+            forked("map-private", 1_000_000),
+            forked("userfault", 5_000_000),
+            forked("prefetch", ahead),
+        ];
+        lines("fork", &rows, &x86())
+    };
+    let told = of(100_000);
+    let here = "a fork of a guest of 64 MiB whose snapshot is mapped privately takes 1.00 ms until";
+    assert!(line(&told, "this host's KVM").contains(here), "{told:#?}");
+    assert!(line(&told, "What waits").contains("30.0 ms until its guest has run, 30.0x as long"));
+    assert!(line(&told, "(userfaultfd)").contains("takes 5.00 ms, 5.00x as long"), "{told:#?}");
+    assert!(line(&told, "a copy has").contains("200 KiB after 50 pages; a copy has 64 MiB"));
+    assert!(line(&told, "What to do").contains("the request takes 10.0x less"), "{told:#?}");
+    let dearer = of(1_200_000);
+    assert!(line(&dearer, "What to do").contains("Writing pages ahead gains nothing here"));
+    // Where userfaultfd is not allowed, nothing is said of it.
+    let skipped = ResultRow::new("fork", Backend::Kvm, "userfault").skipped("not permitted");
+    let rows = [forked("copy", 3), forked("map-private", 2), skipped];
+    let told = lines("fork", &rows, &x86());
+    assert!(told.iter().all(|line| !line.contains("(userfaultfd)")), "{told:#?}");
 }

@@ -1,7 +1,8 @@
 //! How a run of a VM ends, and which end takes the place of which.
 //!
 //! A run that is to be frozen may still go on: where something of it cannot be kept, its vCPUs run again. So a thread of
-//! it finishes what it is about, and waits for a frame as before. A run that is over for good waits for nothing.
+//! it finishes what it is about, and waits for a frame as before. The same holds of a run that goes back to what it began
+//! as: its threads go on with the next. A run that is over for good waits for nothing.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -22,22 +23,32 @@ pub enum End {
     Failed,
     /// The user has frozen it: others begin as it is.
     Frozen,
+    /// The user has a fork go back to what it began as: another run of it follows.
+    Back,
 }
 
 impl End {
-    const ALL: [Self; 6] =
-        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed, Self::Frozen];
+    const ALL: [Self; 7] = [
+        Self::Off,
+        Self::Reset,
+        Self::Killed,
+        Self::OutOfMemory,
+        Self::Failed,
+        Self::Frozen,
+        Self::Back,
+    ];
 
     fn of(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|end| *end as u32 == number)
     }
 
     /// Whether `other` takes the place of this one. [`End::Killed`] does of [`End::Reset`], after which another run would
-    /// come, which the user does not want. [`End::Frozen`] gives way to all others: a guest that turns itself off meanwhile
-    /// is off.
+    /// come, which the user does not want. [`End::Frozen`] gives way to all ends: a guest that turns itself off meanwhile
+    /// is off. [`End::Back`] gives way to all ends but the guest's own: what the guest does meanwhile is to be gone.
     fn gives_way_to(self, other: Self) -> bool {
         match self {
-            Self::Frozen => other != Self::Frozen,
+            Self::Frozen => !matches!(other, Self::Frozen | Self::Back),
+            Self::Back => matches!(other, Self::Killed | Self::OutOfMemory | Self::Failed),
             Self::Reset => other == Self::Killed,
             _ => false,
         }
@@ -55,6 +66,7 @@ impl fmt::Display for End {
             }
             Self::Failed => "was ended: it cannot continue",
             Self::Frozen => "is frozen",
+            Self::Back => "goes back to what it began as",
         })
     }
 }
@@ -78,9 +90,9 @@ impl Ending {
         End::of(self.0.load(Ordering::Acquire))
     }
 
-    /// Whether it ends for good. One that is to be frozen does not: it may go on.
+    /// Whether it ends for good. One that is to be frozen does not: it may go on. Nor does one that goes back.
     pub fn is_final(&self) -> bool {
-        self.now().is_some_and(|end| end != End::Frozen)
+        self.now().is_some_and(|end| !matches!(end, End::Frozen | End::Back))
     }
 
     /// It was to be frozen, and goes on. Returns whether it does: not if it ends for good.
@@ -99,8 +111,10 @@ mod tests {
         let mut now = None;
         for end in asked {
             now = match (now, *end) {
+                (Some(End::Frozen), End::Back) => now,
                 (None | Some(End::Frozen), end) => Some(end),
-                (Some(End::Reset), End::Killed) => Some(End::Killed),
+                (Some(End::Reset | End::Back), End::Killed) => Some(End::Killed),
+                (Some(End::Back), End::OutOfMemory | End::Failed) => Some(*end),
                 (now, _) => now,
             };
         }
@@ -119,7 +133,8 @@ mod tests {
                         let is_news = expected(before) != expected(after);
                         assert_eq!(ending.mark(*end), is_news, "{end:?} after {before:?}");
                         assert_eq!(ending.now(), expected(after), "{after:?}");
-                        let is_final = !matches!(expected(after), None | Some(End::Frozen));
+                        let is_final =
+                            !matches!(expected(after), None | Some(End::Frozen | End::Back));
                         assert_eq!(ending.is_final(), is_final, "{after:?}");
                     }
                 }

@@ -23,6 +23,7 @@ pub mod division;
 pub mod ending;
 pub mod flat;
 pub mod flights;
+pub mod given;
 pub mod identity;
 pub mod late;
 pub mod line;

@@ -24,6 +24,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 
 use crate::arm64::layout::BLOCK;
 use crate::chunks::{CHUNK, chunks};
+use crate::given::Blocks;
 use crate::plan::Plan;
 
 const GIB: u64 = 1 << 30;
@@ -37,10 +38,11 @@ const UNUSED_TABLES: u64 = 128;
 /// Threads of a VM beside those of its vCPUs.
 pub const THREADS: u64 = 2;
 
-/// Bytes of heap of a VM while it runs, without what the others count.
+/// Bytes of heap of a VM while it runs, without what the others count. Of a fork that goes back, the state of its devices is
+/// there twice for a moment.
 const HEAP: u64 = 128 << 10;
-/// Bytes of heap of a vCPU.
-const VCPU_HEAP: u64 = 4 << 10;
+/// Bytes of heap of a vCPU, in the same way.
+const VCPU_HEAP: u64 = 6 << 10;
 /// Bytes of heap of a VM, whether it runs or not.
 const CREATED_HEAP: u64 = 8 << 10;
 /// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
@@ -93,7 +95,11 @@ impl Needs {
             + chunks(ROOTS, sizes.root_order)
             + chunks(threads, sizes.stack_order);
         let disk = chunks(disk_bytes.div_ceil(PAGE_SIZE) + disk_bytes.div_ceil(BLOCK), 0);
-        let words = |bytes: u64| bytes.div_ceil(BLOCK) * size_of::<u64>() as u64;
+        // A word for each 2 MiB, and a bit.
+        let words = |bytes: u64| {
+            let words = bytes.div_ceil(BLOCK) as usize;
+            (words * size_of::<u64>() + Blocks::heap_bytes(words)) as u64
+        };
         let its = if plan.its { ITS_HEAP } else { 0 };
         let heap = HEAP_PIECES * (HEAP + its + vcpus * VCPU_HEAP + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);

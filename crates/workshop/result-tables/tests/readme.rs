@@ -14,13 +14,13 @@ use mayfly_result_tables::{
 const RESULTS: &str = include_str!("../../../../docs/results.md");
 const README_TEXT: &str = include_str!("../../../../README.md");
 
-/// An experiment whose figures are on its own page, with their command: no table, summary or picture has them.
-const ON_ITS_OWN_PAGE: &str = "dirty-log";
+/// Experiments whose figures are on their own pages, with their commands: no table, summary or picture has them.
+const ON_THEIR_OWN_PAGES: [&str; 2] = ["dirty-log", "fork"];
 
 /// The names of the experiments that the page of results has.
 fn shown() -> Vec<&'static str> {
     let names = experiments().iter().map(|experiment| experiment.name());
-    names.filter(|name| *name != ON_ITS_OWN_PAGE).collect()
+    names.filter(|name| !ON_THEIR_OWN_PAGES.contains(name)).collect()
 }
 
 /// The tables of the page of results.
@@ -55,12 +55,14 @@ fn each_experiment_is_measured_by_one_command() {
 
 #[test]
 fn readme_says_where_the_figures_are_that_the_page_of_results_lacks() {
-    assert_eq!(shown().len() + 1, experiments().len(), "{ON_ITS_OWN_PAGE} is an experiment");
-    assert!(README_TEXT.contains(&format!(
-        "[`{ON_ITS_OWN_PAGE}`](docs/{ON_ITS_OWN_PAGE}.md) has its figures there"
-    )));
-    let page = fs::read_to_string(root().join(format!("docs/{ON_ITS_OWN_PAGE}.md"))).unwrap();
-    assert!(page.contains(&format!("mayfly run {ON_ITS_OWN_PAGE}")), "the command is missing");
+    let count = shown().len() + ON_THEIR_OWN_PAGES.len();
+    assert_eq!(count, experiments().len(), "{ON_THEIR_OWN_PAGES:?} are experiments");
+    let links = ON_THEIR_OWN_PAGES.map(|name| format!("[`{name}`](docs/{name}.md)"));
+    assert!(README_TEXT.contains(&format!("{} have their figures there", links.join(" and "))));
+    for name in ON_THEIR_OWN_PAGES {
+        let page = fs::read_to_string(root().join(format!("docs/{name}.md"))).unwrap();
+        assert!(page.contains(&format!("mayfly run {name}")), "the command is missing");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod alike;
 mod faults;
 mod logs;
+mod picked;
 mod roots;
 mod tables;
 

@@ -50,6 +50,7 @@ mod out_of_memory;
 mod overlap;
 mod owed;
 mod panics;
+mod picked;
 mod prune;
 mod random;
 mod reclaim;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use mayfly_vm::memslot::Gfn;
-use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 use mayfly_vm::platform::memory::Kept;
 use mayfly_vm::stage2::{Invalidation, Permissions, Role, Slice, Tables};
 
@@ -16,6 +16,8 @@ use crate::step::{PAGES, PLACES};
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     ZapEach { at: usize, panics: bool },
+    ZapPicked { at: usize, panics: bool },
+    InvalidatePicked { pages: u64, panics: bool },
     ZapRole { at: usize, role: Role, tables: Tables },
     ProtectMarked { panics: bool },
     TakeWritten { panics: bool },
@@ -38,6 +40,8 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
     let tables = prop_oneof![Just(Tables::Free), Just(Tables::Keep)];
     prop_oneof![
         (at, panics).prop_map(|(at, panics)| Step::ZapEach { at, panics }),
+        (at, panics).prop_map(|(at, panics)| Step::ZapPicked { at, panics }),
+        (0..2 * PAGES, panics).prop_map(|(pages, panics)| Step::InvalidatePicked { pages, panics }),
         (at, role.clone(), tables).prop_map(|(at, role, tables)| Step::ZapRole {
             at,
             role,
@@ -65,7 +69,29 @@ fn called(panics: bool) {
     assert!(!panics, "as it was told to");
 }
 
+/// Pages that are picked: two of four; and from some on, one that is no further on, or a range that ends before it begins.
+fn odd(from: u64, panics: bool) -> Range<u64> {
+    called(panics);
+    match from % 8 {
+        5 => 0..1,
+        6 => Range { start: from + 2, end: from },
+        _ => from.next_multiple_of(4)..from.next_multiple_of(4) + 2,
+    }
+}
+
 impl Host {
+    fn zap_picked(&self, vm: usize, gfns: Range<Gfn>, at: usize, panics: bool) {
+        let Some((of, shown)) = self.announced(at) else { return };
+        let next = |gfn: Gfn| {
+            let Range { start, end } = odd(gfn.get(), panics);
+            Gfn::new(start)..Gfn::new(end)
+        };
+        let stage2 = self.vms[vm].vm.stage2();
+        let slice = Slice { entries: 3, ..Slice::default() };
+        let zapped = returns(|| stage2.zap_picked(shown, gfns, slice, next));
+        assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
+    }
+
     pub(crate) fn make_on_roots(&mut self, vm: usize, gfns: Range<Gfn>, step: &Step) {
         let slice = Slice { entries: 3, ..Slice::default() };
         let stage2 = self.vms[vm].vm.stage2();
@@ -75,6 +101,12 @@ impl Host {
                 let each = |_, _, _| called(panics);
                 let zapped = returns(|| stage2.zap_each(shown, gfns, slice, each));
                 assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
+            }
+            Step::ZapPicked { at, panics } => self.zap_picked(vm, gfns, at, panics),
+            Step::InvalidatePicked { pages, panics } => {
+                let (vm, from) = (&self.vms[vm].vm, self.pieces[0]);
+                let next = |page| odd(page, panics);
+                returns(|| drop(vm.invalidate_picked(from, pages * PAGE_SIZE, next)));
             }
             Step::ZapRole { at, role, tables } => {
                 let Some((of, shown)) = self.announced(at) else { return };

@@ -341,3 +341,46 @@ fn who_changes_slots_inside_his_own_invalidation_is_told() {
     vm.set_memory_region(&changing).unwrap();
     joined(ends);
 }
+
+#[test]
+fn pages_that_are_picked_go_wherever_they_are_mapped_and_all_others_stay() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    // Of the host's pages from page 1 on: 2, 3 and 6.
+    let next = |page: u64| match page {
+        0..3 => page.max(1)..3,
+        3..6 => page.max(5)..6,
+        _ => page..page,
+    };
+    let invalidation = vm.invalidate_picked(hva(0, PAGE_SIZE), 7 * PAGE_SIZE, next);
+    let mut refused = 0;
+    for page in 0..8 {
+        let is_left = ![2, 3, 6].contains(&page);
+        for gfn in [0x10 + page, 0x8000 + page] {
+            assert_eq!(translation(&mut vcpu, gfn).is_some(), is_left, "{gfn:#x}");
+            refused += u64::from(!is_left);
+        }
+        assert!(translation(&mut vcpu, 0x18 + page).is_some(), "another memory");
+    }
+    assert_eq!(refused, 6);
+    let scopes = setup.hardware.take_invalidations();
+    assert!(scopes.iter().all(|(_, scope)| *scope == Scope::All), "{scopes:?}");
+    assert!(!scopes.is_empty(), "the guest's own tables may be among them");
+    drop(invalidation);
+    for page in [2, 3, 6] {
+        let found = read(&mut vcpu, (0x10 + page) * PAGE_SIZE, 1);
+        assert_eq!(found, Outcome::Memory(hva(0, page * PAGE_SIZE)));
+    }
+}
+
+#[test]
+fn nothing_is_zapped_where_no_page_is_picked() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    for none in [u64::MAX..u64::MAX, 8..8, 8..9, 3..3] {
+        drop(vm.invalidate_picked(hva(0, 0), 8 * PAGE_SIZE, |_| none.clone()));
+        for page in 0..8 {
+            assert!(translation(&mut vcpu, 0x10 + page).is_some(), "{none:?}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ const MAP: &str = "core/stage2/src/map.rs";
 const OWED: &str = "core/stage2/src/owed.rs";
 const MARKED: &str = "core/stage2/src/marked.rs";
 const PARKING: &str = "core/stage2/src/parking.rs";
+const PICKED: &str = "core/stage2/src/picked.rs";
 const PROTECT: &str = "core/stage2/src/protect.rs";
 const PRUNE: &str = "core/stage2/src/prune.rs";
 const RECLAIM: &str = "core/stage2/src/reclaim.rs";
@@ -440,6 +441,26 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: tree(
             "overlap::the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it::ept",
             "a page beside a block in the TLBs",
+        ),
+    },
+    Mutant {
+        step: "where pages are picked, all that TLBs remember is forgotten at the end",
+        edits: &[(PICKED, "        if done {", "        if false {")],
+        killer: tree(
+            "picked::every_root_is_forgotten_as_a_whole_at_the_end_also_where_nothing_was_mapped",
+            "Scope",
+        ),
+    },
+    Mutant {
+        step: "a page that is picked becomes absent",
+        edits: &[(
+            PICKED,
+            "entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY)",
+            "entry.state(run.level) != State::Leaf",
+        )],
+        killer: loom(
+            "picked::a_page_that_goes_back_is_found_in_its_copy_by_no_fault_that_asked_before",
+            "the copy may be another's from now on",
         ),
     },
     Mutant {

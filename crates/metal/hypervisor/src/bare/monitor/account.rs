@@ -91,6 +91,10 @@ pub(crate) fn stat(machine: &Machine) {
             "{}: went on as its frozen VM was {nanoseconds} ns after the command",
             machine.plan.name
         );
+        let freed = machine.counts.given_back();
+        if freed != 0 {
+            say!("{}: gave back {freed} frames before that", machine.plan.name);
+        }
     }
     if let Some(tenant) = machine.tenant() {
         say!("{}: partition: {}", machine.plan.name, tenant.done);

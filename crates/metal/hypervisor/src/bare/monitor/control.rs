@@ -138,7 +138,7 @@ pub(super) fn tell(vm: &str, end: End) {
     desk.lock().event(match end {
         End::OutOfMemory => Event::OutOfMemory(vm),
         End::Failed => Event::Crashed(vm),
-        End::Off | End::Reset | End::Killed | End::Frozen => Event::Ended(vm),
+        End::Off | End::Reset | End::Killed | End::Frozen | End::Back => Event::Ended(vm),
     });
     console::bell().ring();
 }

@@ -29,13 +29,22 @@ impl Monitor {
             }
             Forks::Reset(name) => {
                 let machine = self.find(&name)?;
-                if !machine.is_fork() {
-                    return Err(format!("{name} is no fork: vm restart begins it again"));
-                }
-                self.stop(&machine);
-                self.start(&machine)
+                self.reset(&machine)
             }
         }
+    }
+
+    /// Has a fork go back to what it began as: with what it has, if it runs.
+    fn reset(&mut self, machine: &Arc<Machine>) -> Result<(), String> {
+        if !machine.is_fork() {
+            let name = &machine.plan.name;
+            return Err(format!("{name} is no fork: vm restart begins it again"));
+        }
+        if machine.go_back() {
+            return Ok(());
+        }
+        self.stop(machine);
+        self.start(machine)
     }
 
     fn freeze(&mut self, machine: &Machine) -> Result<(), String> {
@@ -43,6 +52,7 @@ impl Monitor {
         if machine.template().is_some() {
             return Err(format!("{name} is frozen already"));
         }
+        self.pass_on_until(u64::MAX, |_| !machine.is_going_back());
         let unable = machine.plan.has_no_forks().map_or(Ok(()), Err);
         let run = unable
             .and_then(|()| machine.end_frozen())

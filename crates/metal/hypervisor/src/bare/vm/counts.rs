@@ -13,6 +13,8 @@ pub(crate) struct Counts {
     asked: AtomicU64,
     /// Ticks from then until a fork first entered its guest; 0 before.
     until_entered: AtomicU64,
+    /// Frames that it has given back for that, where it was reset; 0 otherwise.
+    gave_back: AtomicU64,
 }
 
 impl Counts {
@@ -25,6 +27,17 @@ impl Counts {
     pub(crate) fn ask(&self) {
         self.asked.store(timer::ticks(), Ordering::Relaxed);
         self.until_entered.store(0, Ordering::Relaxed);
+        self.gave_back.store(0, Ordering::Relaxed);
+    }
+
+    /// It goes back to what it began as, and has given back so many frames for that.
+    pub(super) fn gave_back(&self, frames: u64) {
+        self.gave_back.store(frames, Ordering::Relaxed);
+    }
+
+    /// The frames that it has given back where it was reset.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.gave_back.load(Ordering::Relaxed)
     }
 
     /// A vCPU of a fork is about to go on: the first that does is counted.

@@ -1,6 +1,5 @@
 //! The course of a run: what is made for it, and what is freed when it ends.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,52 +8,24 @@ use core::sync::atomic::Ordering;
 use mayfly_hypervisor::ending::End;
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
-use mayfly_vm::platform::Platform;
-use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
-use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
+use mayfly_vm::{Bus, Device, Reason, Vm};
 
-use super::arch::{NotResumed, Start, Stopped, Vcpus, generation, load};
+use super::arch::{NotResumed, Start, generation, load};
 use super::format::{Kinds, TableFormat};
+use super::hearing::Hearing;
 use super::host::Host;
 use super::machine::Machine;
 use super::run::Run;
+use super::template::Template;
 use super::{freeze, vcpu};
 use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
 use crate::bare::world::Worlds;
-use crate::bare::world::memory::{GuestMemory, Hears};
+use crate::bare::world::memory::GuestMemory;
 
-/// The VM of a memory that begins as an image.
-struct Hearing<F: TableFormat>(Vm<Kinds<F>>);
-
-impl<F: TableFormat> Hears for Hearing<F> {
-    unsafe fn replace(
-        &self,
-        page: Hva,
-        change: &PageChange,
-        copy: &mut dyn FnMut(),
-        found: &mut dyn FnMut(),
-    ) {
-        let takes_nothing = Change {
-            reason: Reason::CopyOnWrite,
-            old: Protection::ReadOnly,
-            new: Protection::ReadOnly,
-        };
-        let announced = self.0.invalidate_start(page, PAGE_SIZE, takes_nothing);
-        copy();
-        let closed = PageChange { protection: Protection::ReadOnly, ..*change };
-        // SAFETY: as the caller promises.
-        unsafe { self.0.change_pte(&announced, page, &closed) };
-        // Now no vCPU has the old frame, and none has written to the new one.
-        found();
-        let opened = PageChange { old: change.new, ..*change };
-        // SAFETY: as the caller promises.
-        unsafe { self.0.change_pte(&announced, page, &opened) };
-    }
-}
-
+const NO_MEMORY: &str = "there is no memory for a VM";
 const NO_ROOM: &str = "there is no memory for the number of its generation";
 
 /// What a run begins with.
@@ -63,41 +34,49 @@ struct Begun {
     memory: Arc<GuestMemory>,
     /// The vCPUs that are turned on.
     first: Vec<(usize, Start)>,
-    /// What its vCPUs go on as, by number, if it is a fork.
-    vcpus: Vcpus,
     console: SerialPort,
+}
+
+/// A run that goes on as the frozen VM of `machine` was, with its memory and disk as they are: and what its console goes on
+/// as. Its guest is told.
+fn resume(
+    machine: &Machine,
+    template: &Template,
+    worlds: &Worlds,
+    memory: &GuestMemory,
+) -> Result<(Run, SerialPort), &'static str> {
+    let Machine { plan, uart, counts, .. } = machine;
+    let devices = (machine.disk(), machine.take_seat());
+    let resumed = Run::try_resume(worlds, plan, uart, counts, devices, template);
+    let (run, console) = resumed.map_err(|why| match why {
+        NotResumed::OutOfMemory => NO_MEMORY,
+        NotResumed::Bytes(error) => {
+            say!("mayfly: {}: {error}", plan.name);
+            "it cannot go on as its frozen VM was"
+        }
+    })?;
+    generation::change(plan, memory, &run.chipset).map_err(|_| NO_ROOM)?;
+    threads::preemption_point();
+    Ok((run, console))
 }
 
 /// Loads what a VM begins with, or has it begin as its frozen VM was.
 fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
-    let Machine { plan, uart, counts, .. } = machine;
-    let no_memory = |_: OutOfMemory| "there is no memory for a VM";
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
         threads::preemption_point();
-        let devices = (machine.disk(), machine.take_seat());
-        let resumed = Run::try_resume(worlds, plan, uart, counts, devices, template);
-        let (run, vcpus, console) = resumed.map_err(|why| match why {
-            NotResumed::OutOfMemory => no_memory(OutOfMemory),
-            NotResumed::Bytes(error) => {
-                say!("mayfly: {}: {error}", plan.name);
-                "it cannot go on as its frozen VM was"
-            }
-        })?;
-        generation::change(plan, &memory, &run.chipset).map_err(|_| NO_ROOM)?;
-        threads::preemption_point();
-        let start = |(number, vcpu): (usize, &Option<Box<Stopped>>)| {
-            vcpu.as_ref().and_then(|vcpu| vcpu.start).map(|start| (number, start))
-        };
-        let first = vcpus.iter().enumerate().filter_map(start).collect();
-        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
+        let (run, console) = resume(machine, template, worlds, &memory)?;
+        let first = run.starts();
+        return Ok(Begun { run: Arc::new(run), memory, first, console });
     }
+    let Machine { plan, uart, counts, .. } = machine;
     let (entry, context) = load(machine, &memory)?;
     generation::begin(plan, &memory).map_err(|_| NO_ROOM)?;
-    let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
+    let run = Run::try_new(worlds, plan, uart, counts, machine.disk());
+    let run = run.map_err(|_| NO_MEMORY)?;
     let first = vec![(0, Start { entry, context })];
     let console = SerialPort::new();
-    Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, vcpus: Vec::new(), console })
+    Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, console })
 }
 
 impl<F: TableFormat> Host<F> {
@@ -132,22 +111,24 @@ impl<F: TableFormat> Host<F> {
         Ok(vm)
     }
 
-    /// Starts the threads of a run, and waits until they have ended. The vCPUs go on as `vcpus` say, by their numbers, or are
-    /// off; `first` are turned on.
-    fn work(
-        &self,
+    /// Starts the threads of a run. `first` are the vCPUs that are turned on.
+    fn start_threads(
         vm: &Vm<Kinds<F>>,
         run: &Arc<Run>,
         memory: &Arc<GuestMemory>,
-        mut vcpus: Vcpus,
         first: Vec<(usize, Start)>,
     ) {
         let share = run.world.share_id();
         run.alive.fetch_add(1, Ordering::Relaxed);
-        let (its, its_memory) = (Arc::clone(run), Arc::clone(memory));
+        let (mut its, its_memory) = (Arc::clone(run), Arc::clone(memory));
         let work = move || {
-            if its.devices.serve(&its_memory, its.uart.name(), || its.ending().is_some()).is_err() {
-                its.end(End::OutOfMemory);
+            loop {
+                let is_ending = || its.ending().is_some();
+                if its.devices.serve(&its_memory, its.uart.name(), is_ending).is_err() {
+                    its.end(End::OutOfMemory);
+                }
+                let Some(next) = its.next() else { break };
+                its = next;
             }
             // Before the run is over: then everything that it had is to be free.
             drop(its_memory);
@@ -159,11 +140,15 @@ impl<F: TableFormat> Host<F> {
         }
         for number in 0..run.power.len() as u32 {
             run.alive.fetch_add(1, Ordering::Relaxed);
-            let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
-                let its = Arc::clone(run);
-                let before = vcpus.get_mut(number as usize).and_then(Option::take);
+            let begun = vm.create_vcpu(number).ok().and_then(|mut vcpu| {
+                let mut its = Arc::clone(run);
                 let work = move || {
-                    vcpu::main(&its, vcpu, before);
+                    loop {
+                        vcpu::main(&its, &mut vcpu);
+                        let Some(next) = its.next() else { break };
+                        its = next;
+                    }
+                    drop(vcpu);
                     its.gone();
                 };
                 threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
@@ -177,13 +162,48 @@ impl<F: TableFormat> Host<F> {
         for (vcpu, Start { entry, context }) in first {
             run.turn_on(vcpu, entry, context);
         }
-        loop {
-            let alive = run.alive.load(Ordering::Acquire);
-            if alive == 0 {
-                break;
-            }
-            self.world.wait(&run.alive, alive);
+    }
+
+    /// Has a fork whose threads wait go on as its frozen VM was: with the same VM, threads and memory, and other devices. Of
+    /// its memory and its disk, what was written is gone.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot go on.
+    fn go_back(
+        vm: &Vm<Kinds<F>>,
+        machine: &Machine,
+        worlds: &Worlds,
+        run: &Arc<Run>,
+        memory: &Arc<GuestMemory>,
+    ) -> Result<Arc<Run>, &'static str> {
+        let template = machine.origin().ok_or("it is no fork")?;
+        // What is typed from now on is for the next run.
+        machine.uart.stop();
+        // SAFETY: the threads of the run wait, which use it for its guest. Others ask for its size alone.
+        let mut freed = unsafe { memory.go_back() };
+        if let Some(disk) = machine.disk_memory() {
+            // SAFETY: as above.
+            freed += unsafe { disk.go_back() };
         }
+        machine.counts.gave_back(freed);
+        let (next, console) = resume(machine, template, worlds, memory)?;
+        let next = Arc::new(next);
+        let edited = vm.bus(Bus::Mmio).edit(|bus| {
+            run.devices.all().try_for_each(|(range, _)| bus.remove(range))?;
+            next.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
+        });
+        let ((), replaced) = edited.map_err(|_| "its devices cannot be registered")?;
+        // No vCPU reads the bus, so there is nothing to wait for.
+        drop(replaced.synchronize_expedited());
+        machine.uart.reset(Some(Arc::clone(&next.chipset.controller)), console);
+        let first = next.starts();
+        machine.has_gone_back(run, &next, memory);
+        run.pass_on(&next);
+        for (vcpu, Start { entry, context }) in first {
+            next.turn_on(vcpu, entry, context);
+        }
+        Ok(next)
     }
 
     /// Runs a VM until the run has ended and everything that the run had is freed.
@@ -192,14 +212,14 @@ impl<F: TableFormat> Host<F> {
     ///
     /// Why the run cannot begin.
     pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
-        let no_memory = |_: OutOfMemory| "there is no memory for a VM";
+        let no_memory = |_: OutOfMemory| NO_MEMORY;
         let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
         let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
         let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
         let is_whole = machine.plan.reserved() == machine.plan.memory;
         let memory = if is_whole { memory } else { memory.by_frames() };
-        let Begun { run, memory, first, vcpus, console } = begin(machine, &worlds, memory)?;
+        let Begun { mut run, memory, first, console } = begin(machine, &worlds, memory)?;
         threads::preemption_point();
         let vm = self.make(machine, &run, &memory)?;
         memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
@@ -207,20 +227,38 @@ impl<F: TableFormat> Host<F> {
         let controller = Arc::clone(&run.chipset.controller);
         machine.uart.reset(Some(controller), console);
         machine.has_begun(&run, &memory);
-        self.work(&vm, &run, &memory, vcpus, first);
+        Self::start_threads(&vm, &run, &memory, first);
         let template = loop {
+            run.wait_for_threads();
             let virtual_count = run.chipset.virtual_count();
-            if run.ending() != Some(End::Frozen) {
-                break None;
+            match run.ending() {
+                Some(End::Frozen) => {}
+                Some(End::Back) => match Self::go_back(&vm, machine, &worlds, &run, &memory) {
+                    Ok(next) => {
+                        run = next;
+                        continue;
+                    }
+                    Err(why) => {
+                        say!("mayfly: {} cannot go back, and ends: {why}", machine.plan.name);
+                        run.end(End::Failed);
+                        continue;
+                    }
+                },
+                _ => {
+                    run.dismiss();
+                    break None;
+                }
             }
             // Nothing runs any more. What was written past the caches is in memory when this is over, and no entry is left.
             drop(vm.invalidate_start(Hva::new(0), machine.plan.memory, Reason::Unmap));
             match freeze::keep(machine, &run, &memory, virtual_count) {
                 Ok(template) => break Some(template),
                 Err(why) => {
-                    let Some(vcpus) = freeze::go_on(&run) else { break None };
+                    if !freeze::go_on(&run) {
+                        break None;
+                    }
                     say!("mayfly: {} is not frozen, and goes on: {why}", machine.plan.name);
-                    self.work(&vm, &run, &memory, vcpus, Vec::new());
+                    Self::start_threads(&vm, &run, &memory, Vec::new());
                 }
             }
         };

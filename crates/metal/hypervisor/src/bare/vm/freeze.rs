@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use mayfly_hypervisor::ending::End;
 
-use super::arch::{NotKept, Stopped, Vcpus, save};
+use super::arch::{NotKept, Stopped, save};
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;
@@ -82,14 +82,14 @@ fn try_keep(
     }
 }
 
-/// Has a run go on that was not kept. Returns what its vCPUs go on as, by their numbers; `None`, if it ends.
-pub(super) fn go_on(run: &Run) -> Option<Vcpus> {
+/// Has a run go on that was not kept. Returns whether it does.
+pub(super) fn go_on(run: &Run) -> bool {
     let mut vcpus = Vec::new();
     if vcpus.try_reserve_exact(run.power.len()).is_err()
         || run.stopped.lock().iter().any(Option::is_none)
     {
         run.end(End::Failed);
-        return None;
+        return false;
     }
     for number in 0..run.power.len() {
         vcpus.push(take(run, number).map(Box::new));
@@ -97,5 +97,6 @@ pub(super) fn go_on(run: &Run) -> Option<Vcpus> {
     }
     run.uart.go_on(Arc::clone(&run.chipset.controller));
     run.devices.go_on();
-    run.goes_on().then_some(vcpus)
+    *run.resumed.lock() = vcpus;
+    run.goes_on()
 }

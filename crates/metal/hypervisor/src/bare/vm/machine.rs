@@ -218,6 +218,35 @@ impl Machine {
         Ok(run)
     }
 
+    /// Has its run go back to what it began as. Returns whether it does: not if it does not run, or ends.
+    pub(crate) fn go_back(&self) -> bool {
+        if !self.is_fork() {
+            return false;
+        }
+        self.counts.ask();
+        let run = match &*self.present.lock() {
+            Present::Running(run, _) if run.mark(End::Back) => Arc::clone(run),
+            Present::Running(run, _) => return run.ending() == Some(End::Back),
+            _ => return false,
+        };
+        run.tell();
+        true
+    }
+
+    /// Whether its run is going back to what it began as.
+    pub(crate) fn is_going_back(&self) -> bool {
+        matches!(&*self.present.lock(), Present::Running(run, _) if run.ending() == Some(End::Back))
+    }
+
+    /// Its run has gone back: `next` takes its place, and ends if the run was to end meanwhile.
+    pub(super) fn has_gone_back(&self, run: &Run, next: &Arc<Run>, memory: &Arc<GuestMemory>) {
+        self.has_begun(next, memory);
+        // No other thread ends it any more: it is found neither here nor by its share.
+        if let Some(end) = run.ending().filter(|end| *end != End::Back) {
+            next.end(end);
+        }
+    }
+
     /// It was frozen, and runs no more.
     pub(super) fn freeze(&self, template: Template) {
         *self.template.lock() = Some(Arc::new(template));
@@ -318,9 +347,9 @@ impl Machine {
         !matches!(*self.present.lock(), Present::Stopped)
     }
 
-    /// Whether a run of it is under way.
+    /// Whether a run of it is under way, which is not about to be another one.
     pub(crate) fn is_in_run(&self) -> bool {
-        matches!(*self.present.lock(), Present::Running(..))
+        matches!(&*self.present.lock(), Present::Running(run, _) if run.ending() != Some(End::Back))
     }
 
     /// Its state, in a word.

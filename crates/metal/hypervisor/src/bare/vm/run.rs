@@ -1,5 +1,6 @@
 //! One run of a VM: from its first vCPU to its end. A restart is another run.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use mayfly_vm::platform::sync::AtomicU32;
 
 use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus, resume};
 use super::counts::Counts;
+use super::relay::Relay;
 use super::template::Template;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
@@ -55,9 +57,13 @@ pub(crate) struct Run {
     pub(crate) memory: u64,
     /// What its guest is told of it.
     pub(crate) identity: Identity,
+    /// What its vCPUs go on as, by number, if others were frozen before.
+    pub(super) resumed: SpinLock<Vcpus>,
     /// What its vCPUs leave of themselves when it is frozen, by number.
     pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     ending: Ending,
+    /// What its threads do when a fork goes back.
+    relay: Relay,
     /// How many threads it has: those of its vCPUs, the one of its devices, and one that tells the others that it is to be
     /// frozen.
     pub(crate) alive: AtomicU32,
@@ -90,7 +96,7 @@ impl Run {
         Self::of(worlds, plan, uart, counts, places, chipset, devices)
     }
 
-    /// One that goes on as `template` was, and what its vCPUs and its console go on as.
+    /// One that goes on as `template` was, and what its console goes on as.
     pub(super) fn try_resume(
         worlds: &Worlds,
         plan: &Plan,
@@ -98,7 +104,7 @@ impl Run {
         counts: &Arc<Counts>,
         (disk, seat): (Option<Medium>, Option<Seat>),
         template: &Template,
-    ) -> Result<(Self, Vcpus, SerialPort), NotResumed> {
+    ) -> Result<(Self, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let Template { state, caches, .. } = template;
         let disk = disk.and_then(Medium::frames);
@@ -106,11 +112,12 @@ impl Run {
         threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        run.resumed = SpinLock::new(vcpus);
         run.identity = Identity {
             number: FORKS.fetch_add(1, Ordering::Relaxed) + 1,
             frozen: template.frozen(),
         };
-        Ok((run, vcpus, console))
+        Ok((run, console))
     }
 
     fn of(
@@ -141,8 +148,10 @@ impl Run {
             devices,
             memory: plan.memory,
             identity: Identity::default(),
+            resumed: SpinLock::new(Vec::new()),
             stopped: SpinLock::new(stopped),
             ending: Ending::default(),
+            relay: Relay::new(),
             alive: AtomicU32::new(0),
         })
     }
@@ -218,6 +227,53 @@ impl Run {
     /// Whether it [ends for good](Ending::is_final).
     pub(crate) fn ends_for_good(&self) -> bool {
         self.ending.is_final()
+    }
+
+    /// What vCPU `vcpu` goes on as, if it is not off: taken once.
+    pub(super) fn take_resumed(&self, vcpu: usize) -> Option<Box<Stopped>> {
+        self.resumed.lock().get_mut(vcpu).and_then(Option::take).filter(|vcpu| vcpu.is_on)
+    }
+
+    /// The vCPUs that go on as others that were turned on and had not begun, and where each begins.
+    pub(super) fn starts(&self) -> Vec<(usize, Start)> {
+        let resumed = self.resumed.lock();
+        let starts = resumed.iter().enumerate();
+        starts.filter_map(|(vcpu, it)| Some((vcpu, it.as_ref()?.start?))).collect()
+    }
+
+    /// What is next for a thread of it that has seen its end: another run of the VM, of which the thread is one, or none.
+    pub(super) fn next(&self) -> Option<Arc<Self>> {
+        if self.ending() != Some(End::Back) {
+            return None;
+        }
+        self.relay.waits();
+        self.gone();
+        self.relay.take(&self.world)
+    }
+
+    /// Passes its threads on to `next`, which then has them. None of them is alive.
+    pub(super) fn pass_on(&self, next: &Arc<Self>) {
+        // Added: another caller may be among them for a moment, to have it frozen.
+        next.alive.fetch_add(self.relay.waiting(), Ordering::Relaxed);
+        self.relay.pass(&self.world, Some(Arc::clone(next)));
+    }
+
+    /// Has its threads that wait for another run end, of which none is alive.
+    pub(super) fn dismiss(&self) {
+        self.alive.fetch_add(self.relay.waiting(), Ordering::Relaxed);
+        self.relay.pass(&self.world, None);
+        self.wait_for_threads();
+    }
+
+    /// Waits until no thread of it is alive.
+    pub(super) fn wait_for_threads(&self) {
+        loop {
+            let alive = self.alive.load(Ordering::Acquire);
+            if alive == 0 {
+                break;
+            }
+            self.world.wait(&self.alive, alive);
+        }
     }
 
     /// A thread of it has ended.

@@ -1,6 +1,5 @@
 //! The thread of a vCPU.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -15,12 +14,8 @@ use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
 
-/// What the thread of a vCPU does. The vCPU is off, or goes on as another one was.
-pub(super) fn main<F: TableFormat>(
-    run: &Arc<Run>,
-    mut vcpu: Vcpu<Kinds<F>>,
-    begins_as: Option<Box<Stopped>>,
-) {
+/// What the thread of a vCPU does, in one run. The vCPU is off, or goes on as another one was.
+pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
     let number = vcpu.id() as usize;
     let Some(seat) = Seat::try_new(run, number) else { return };
     run.places.take(number, vcpu.kicker());
@@ -30,7 +25,7 @@ pub(super) fn main<F: TableFormat>(
     let mut cpu = processor(run, &seat, number);
     let mut has_run = false;
     let mut is_on = false;
-    if let Some(before) = begins_as.filter(|before| before.is_on) {
+    if let Some(before) = run.take_resumed(number) {
         let Stopped { registers, interface, caches, .. } = *before;
         cpu.go_on(&registers);
         seat.resume(interface);
@@ -38,7 +33,7 @@ pub(super) fn main<F: TableFormat>(
             Ok(()) => {
                 run.counts.enters();
                 // A run that ended before this vCPU had its place has not kicked it.
-                let goes_on = run.ending().is_some() || serve(run, &mut vcpu, &mut cpu, &seat);
+                let goes_on = run.ending().is_some() || serve(run, vcpu, &mut cpu, &seat);
                 (has_run, is_on) = (true, goes_on);
             }
             Err(error) => {
@@ -63,12 +58,12 @@ pub(super) fn main<F: TableFormat>(
         }
         cpu.start(power.entry.load(Ordering::Relaxed), power.context.load(Ordering::Relaxed));
         run.chipset.started(number);
-        is_on = serve(run, &mut vcpu, &mut cpu, &seat);
+        is_on = serve(run, vcpu, &mut cpu, &seat);
     }
 
     seat.put();
     if run.ending() == Some(End::Frozen) {
-        let stopped = stop_at(is_on, &vcpu, &cpu, &seat);
+        let stopped = stop_at(is_on, vcpu, &cpu, &seat);
         run.stopped.lock()[number] = stopped;
     }
     // SAFETY: nothing is left to be put.

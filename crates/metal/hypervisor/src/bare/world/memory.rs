@@ -3,17 +3,19 @@
 //!
 //! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word.
 //! The word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames
-//! stay until the memory is dropped. It is dropped when no vCPU can reach it and no TLB holds a translation to it.
-//! Memory may begin as an [`image`] that it shares with others.
+//! stay until the memory is dropped, or [goes back](going_back) to what it began as. It is dropped when no vCPU can reach
+//! it and no TLB holds a translation to it. Memory may begin as an [`image`] that it shares with others.
 //!
-//! A word, and a page's entry in a table, is written once, under the lock, after its frames are zeroed. The write is a
-//! release. It pairs with the acquire of the caller that reads the word.
+//! What a word says, and the frame of a page's entry in a table, is written once, under the lock, after the frames are
+//! zeroed. The write is a release. It pairs with the acquire of the caller that reads the word. The lowest bits of a word
+//! and the highest of an entry are for the lock's holder alone: they chain the pages of a table.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use mayfly_hypervisor::given::{self, Blocks};
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_vm::platform::cache::Cache;
@@ -29,6 +31,7 @@ use crate::bare::processor::frames::free;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 
+mod going_back;
 mod image;
 
 pub(crate) use image::Hears;
@@ -37,6 +40,7 @@ const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
 const PAGES: u64 = 1 << BLOCK_ORDER;
+const _: () = assert!(PAGES as usize == given::PAGES);
 
 /// How many words are made between two looks for interrupts.
 const WORDS_AT_ONCE: usize = 1024;
@@ -47,15 +51,20 @@ const FRAMES_AT_ONCE: usize = 16;
 /// to copy a page.
 const PATIENCE: u32 = 256;
 
-/// What a word says, in its lowest bits; above them is the first frame's address.
+/// What a word says, in its lowest bits; from bit 12 on is the first frame's address.
 const KIND: u64 = 3;
 const BLOCK: u64 = 1;
 const TABLE: u64 = 2;
+
+/// The number of the frame that an entry of a table says.
+const FRAME: u64 = (1 << 48) - 1;
 
 /// The memory of one VM.
 pub(crate) struct GuestMemory {
     world: Arc<World>,
     words: Vec<AtomicU64>,
+    /// The words that name a block, or a page.
+    given: Blocks,
     /// Held while frames are given.
     giving: Lock<()>,
     frames: AtomicU64,
@@ -77,8 +86,9 @@ impl GuestMemory {
             words.resize_with(count.min(words.len() + WORDS_AT_ONCE), || AtomicU64::new(0));
             threads::preemption_point();
         }
+        let given = Blocks::try_new(count)?;
         let (giving, frames, hears) = (Lock::new(()), AtomicU64::new(0), SpinLock::new(None));
-        Ok(Self { world, words, giving, frames, by_frames: false, image: None, hears })
+        Ok(Self { world, words, given, giving, frames, by_frames: false, image: None, hears })
     }
 
     /// The same, which gets a frame for each page alone: what is touched is then all that is given.
@@ -94,7 +104,7 @@ impl GuestMemory {
 
     /// Bytes of heap that it has.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.words)
+        size_of_val(&*self.words) + Blocks::heap_bytes(self.words.len())
     }
 
     /// Frames that it has, without the image's.
@@ -285,13 +295,14 @@ impl GuestMemory {
             if let Some(block) = block {
                 self.frames.fetch_add(PAGES, Ordering::Relaxed);
                 word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
+                self.given.insert((address >> BLOCK_SHIFT) as usize);
                 return Ok((block, Level::MIB2));
             }
         }
         let table = self.table(address)?;
         let frame = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
         self.frames.fetch_add(1, Ordering::Relaxed);
-        entry(table, page).store(frame.get(), Ordering::Release);
+        self.put(address, table, frame);
         Ok((frame, Level::PAGE))
     }
 
@@ -299,7 +310,7 @@ impl GuestMemory {
         let value = word.load(Ordering::Acquire);
         match value & KIND {
             BLOCK => Some((Pfn::new(value >> PAGE_SHIFT), Level::MIB2)),
-            TABLE => match entry(value, page).load(Ordering::Acquire) {
+            TABLE => match entry(value, page).load(Ordering::Acquire) & FRAME {
                 0 => None,
                 frame => Some((Pfn::new(frame), Level::PAGE)),
             },
@@ -338,30 +349,16 @@ unsafe impl HostMemory<Hva> for GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        for (number, word) in self.words.iter_mut().enumerate() {
+        for number in 0..self.words.len() {
             if number.is_multiple_of(FRAMES_AT_ONCE) {
                 threads::preemption_point();
             }
-            let value = *word.get_mut();
-            let first = Pfn::new(value >> PAGE_SHIFT);
-            match value & KIND {
-                // SAFETY: they were given for that order, and nothing uses them: see above.
-                BLOCK => unsafe { free(first, BLOCK_ORDER) },
-                TABLE => {
-                    for page in 0..PAGES {
-                        let frame = entry(value, page).load(Ordering::Relaxed);
-                        if frame != 0 {
-                            // SAFETY: as above.
-                            unsafe { free(Pfn::new(frame), 0) };
-                        }
-                        if (page as usize).is_multiple_of(FRAMES_AT_ONCE) {
-                            threads::preemption_point();
-                        }
-                    }
-                    // SAFETY: as above.
-                    unsafe { free(first, 0) };
-                }
-                _ => {}
+            // SAFETY: nothing uses them: see above.
+            unsafe { self.empty(number) };
+            let value = *self.words[number].get_mut();
+            if value & KIND == TABLE {
+                // SAFETY: it was given for that order, and is empty.
+                unsafe { free(Pfn::new(value >> PAGE_SHIFT), 0) };
             }
         }
     }

@@ -13,6 +13,7 @@
 //! The copying vCPU is inside a fault of its own here, which is refused in the same way. No step waits for a reader.
 
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::memslot::Hva;
@@ -22,7 +23,7 @@ use mayfly_vm::stage2::Level;
 use mayfly_vm::{HostFault, PageChange, Protection};
 
 use super::super::copy;
-use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE, entry};
+use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE};
 
 /// The most images that lie behind a memory, one behind the other. A page is looked for in each.
 const MOST_LAYERS: usize = 8;
@@ -42,6 +43,11 @@ pub(crate) trait Hears: Send + Sync {
         copy: &mut dyn FnMut(),
         found: &mut dyn FnMut(),
     );
+
+    /// Announces that pages among the first `bytes` bytes go, those that `next` leads to
+    /// ([`Vm::invalidate_picked`](mayfly_vm::Vm::invalidate_picked)); has no CPU use what the VM has mapped of them; calls
+    /// `gone`; and ends the announcement.
+    fn take_back(&self, bytes: u64, next: &dyn Fn(u64) -> Range<u64>, gone: &mut dyn FnMut());
 }
 
 impl GuestMemory {
@@ -113,9 +119,7 @@ impl GuestMemory {
             // and no caller writes to the old one.
             unsafe { copy::page(old.get() * PAGE_SIZE, new.get() * PAGE_SIZE) };
         };
-        // Release, as in `give`.
-        let mut found =
-            || entry(table, (address >> PAGE_SHIFT) % PAGES).store(new.get(), Ordering::Release);
+        let mut found = || self.put(address, table, new);
         let hears = self.hears.lock().clone();
         let Some(vm) = hears else {
             copy();
@@ -149,7 +153,7 @@ impl GuestMemory {
         // SAFETY: the frame is this memory's, and nothing uses it yet.
         unsafe { copy::write(frame.get() * PAGE_SIZE + address % PAGE_SIZE, bytes) };
         self.world.clean(frame, 1);
-        entry(table, (address >> PAGE_SHIFT) % PAGES).store(frame.get(), Ordering::Release);
+        self.put(address, table, frame);
         Ok(())
     }
 

@@ -1,0 +1,73 @@
+//! What the experiment's parts are called, and what it takes where nothing is set.
+
+use crate::experiment::Request;
+use crate::params::Size;
+
+pub(super) const NAME: &str = "fork";
+
+pub(super) const COPY: &str = "copy";
+pub(super) const MAP_PRIVATE: &str = "map-private";
+pub(super) const USERFAULT: &str = "userfault";
+pub(super) const PREFETCH: &str = "prefetch";
+
+pub(super) const FORK: &str = "fork";
+pub(super) const REGISTERS: &str = "registers";
+pub(super) const FIRST_EXIT: &str = "first_exit";
+pub(super) const DESTROY: &str = "destroy";
+pub(super) const AT_ONCE: &str = "at_once";
+
+/// Pages that a request writes, and what is measured of it.
+pub(super) struct Pages {
+    pub(super) count: usize,
+    /// From the beginning of the fork until its answer.
+    pub(super) answer: &'static str,
+    /// The request alone.
+    pub(super) request: &'static str,
+    /// What takes back what it has written.
+    pub(super) reset: &'static str,
+    /// KiB that the fork has of its own after it.
+    pub(super) own: &'static str,
+}
+
+pub(super) const REQUESTS: [Pages; 3] = [
+    Pages {
+        count: 50,
+        answer: "answer_50",
+        request: "request_50",
+        reset: "reset_50",
+        own: "own_kib_50",
+    },
+    Pages {
+        count: 500,
+        answer: "answer_500",
+        request: "request_500",
+        reset: "reset_500",
+        own: "own_kib_500",
+    },
+    Pages {
+        count: 5000,
+        answer: "answer_5000",
+        request: "request_5000",
+        reset: "reset_5000",
+        own: "own_kib_5000",
+    },
+];
+
+/// KiB that a fork has of its own before it runs.
+pub(super) const OWN_IDLE: &str = "own_kib_idle";
+/// Forks that there were at once.
+pub(super) const FORKS_AT_ONCE: &str = "forks_at_once";
+
+const ROUNDS: u32 = 10;
+const FORKS: u32 = 100;
+pub(super) const MEMORY: Size = Size::blocks(32);
+
+/// How often each design goes through all requests.
+pub(super) fn rounds(request: &Request<'_>) -> u32 {
+    request.params.rounds.unwrap_or(ROUNDS)
+}
+
+/// Forks that there are at once.
+pub(super) fn forks(request: &Request<'_>) -> u32 {
+    request.params.vms.unwrap_or(FORKS)
+}

@@ -1,0 +1,136 @@
+//! Memory goes back to the image that it began as.
+//!
+//! *Which pages.* The pages that have a frame of their own are chained: a word has the last page that its table was given,
+//! and the entry of a page has the one before. `given` says which words there are. So memory goes back in a time that
+//! grows with the pages that it was given since it began; of memory that was not touched, one bit for each 2 MiB is
+//! looked at. The chain needs no memory of its own, so nothing fails here.
+//!
+//! *In which order.* All threads that used the memory have ended, or wait: no vCPU is in the guest, and no caller holds an
+//! address or a number of a page. Then
+//!
+//! 1. the VM announces that pages go, empties the entries of exactly these pages, and has every TLB forget all that it
+//!    remembers of the VM. What was written past the caches is flushed before that;
+//! 2. the frames are freed, and the pages are the image's from then on;
+//! 3. the announcement ends.
+//!
+//! Each step is complete before the next one begins. A frame is freed after no TLB has it (1 before 2), so its next owner
+//! is alone. Nothing finds the page by its old frame after the end of the announcement (2 before 3): a fault that had
+//! resolved the page before is refused, and resolves the image's page.
+//!
+//! *Why an entry becomes empty, and does not name the image's page again.* What a fork has written, it is likely to write
+//! again. From an empty entry that takes one fault, and no invalidation. An entry that names the image's page takes two
+//! invalidations until the guest may write. And the caches are maintained where an empty entry is filled, so that a frame
+//! that held code of the fork is fetched anew.
+
+use core::sync::atomic::Ordering;
+
+use mayfly_hypervisor::given::{Pages, Runs};
+use mayfly_vm::platform::address::{PAGE_SHIFT, Pfn};
+
+use super::{
+    BLOCK, BLOCK_BYTES, BLOCK_ORDER, BLOCK_SHIFT, FRAME, FRAMES_AT_ONCE, GuestMemory, KIND, PAGES,
+    TABLE, entry,
+};
+use crate::bare::processor::frames::free;
+use crate::bare::threads;
+
+/// Where a word has the number of the page that its table was given last, and one: 0 is none.
+const LAST_SHIFT: u32 = 2;
+/// Where an entry has the number of the page that the table was given before, in the same way.
+const BEFORE_SHIFT: u32 = 48;
+/// The bits of such a number.
+const NUMBER: u64 = (1 << 10) - 1;
+
+impl GuestMemory {
+    /// Gives the page at `address`, which has none, its frame. `table` is its word. Under the lock.
+    pub(super) fn put(&self, address: u64, table: u64, frame: Pfn) {
+        let word = &self.words[(address >> BLOCK_SHIFT) as usize];
+        let page = (address >> PAGE_SHIFT) % PAGES;
+        let value = word.load(Ordering::Relaxed);
+        let before = value >> LAST_SHIFT & NUMBER;
+        entry(table, page).store(frame.get() | before << BEFORE_SHIFT, Ordering::Release);
+        // Release: readers of the word find its table by it.
+        word.store(value & !(NUMBER << LAST_SHIFT) | (page + 1) << LAST_SHIFT, Ordering::Release);
+        self.given.insert((address >> BLOCK_SHIFT) as usize);
+    }
+
+    /// Has `pages` be those of word `number` that have a frame.
+    fn find_pages(&self, number: usize, pages: &Pages) {
+        let value = self.words[number].load(Ordering::Relaxed);
+        pages.set_all(value & KIND == BLOCK);
+        let mut last = value >> LAST_SHIFT & NUMBER;
+        while let Some(page) = last.checked_sub(1) {
+            pages.insert(page as usize);
+            last = entry(value, page).load(Ordering::Relaxed) >> BEFORE_SHIFT;
+        }
+    }
+
+    /// Has the memory be its image again: what was written is gone, and its frames are free. Tables stay, for what is
+    /// written next. Returns how many frames it has freed.
+    ///
+    /// # Safety
+    ///
+    /// No vCPU of its VM is in the guest, no other thread uses the memory, and none holds a
+    /// [number](GuestMemory::shared_number) of it.
+    pub(crate) unsafe fn go_back(&self) -> u64 {
+        let before = self.frames();
+        let _giving = self.giving.lock(&*self.world);
+        let mut gone = || {
+            let mut from = 0;
+            while let Some(number) = self.given.next(from) {
+                // SAFETY: as the caller promises; and no TLB has a translation to them.
+                unsafe { self.empty(number) };
+                self.given.remove(number);
+                threads::preemption_point();
+                from = number + 1;
+            }
+        };
+        let hears = self.hears.lock().clone();
+        if let Some(vm) = hears {
+            let runs =
+                Runs::new(&self.given, |number, pages: &Pages| self.find_pages(number, pages));
+            let bytes = self.words.len() as u64 * BLOCK_BYTES;
+            vm.take_back(bytes, &|from| runs.next(from), &mut gone);
+        } else {
+            gone();
+        }
+        before - self.frames()
+    }
+
+    /// Frees the block, or the pages, of word `number`, which are absent then. Its table stays.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses them, and no TLB has a translation to them.
+    pub(super) unsafe fn empty(&self, number: usize) {
+        let word = &self.words[number];
+        let value = word.load(Ordering::Relaxed);
+        match value & KIND {
+            BLOCK => {
+                word.store(0, Ordering::Relaxed);
+                self.frames.fetch_sub(PAGES, Ordering::Relaxed);
+                // SAFETY: it was given for that order; and as the caller promises.
+                unsafe { free(Pfn::new(value >> PAGE_SHIFT), BLOCK_ORDER) };
+            }
+            TABLE => {
+                word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Relaxed);
+                let mut last = value >> LAST_SHIFT & NUMBER;
+                let mut freed = 0;
+                while let Some(page) = last.checked_sub(1) {
+                    let given = entry(value, page);
+                    let said = given.load(Ordering::Relaxed);
+                    given.store(0, Ordering::Relaxed);
+                    // SAFETY: as above.
+                    unsafe { free(Pfn::new(said & FRAME), 0) };
+                    last = said >> BEFORE_SHIFT;
+                    freed += 1;
+                    if freed % FRAMES_AT_ONCE == 0 {
+                        threads::preemption_point();
+                    }
+                }
+                self.frames.fetch_sub(freed as u64, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
