@@ -107,6 +107,11 @@ pub(crate) trait Visitor<F: Format> {
     /// A page or block that maps something of the range. Returns whether it is done with; if not, it is loaded again.
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool;
 
+    /// The first frame from `gfn` on that it has something to do with; those before are not visited.
+    fn next(&self, gfn: Gfn) -> Gfn {
+        gfn
+    }
+
     /// A page or block all of which lies in the range, and perhaps others right behind it. Returns how many it is done
     /// with; where none, it is visited by itself.
     fn leaves(&mut self, _run: &Run<'_>) -> u32 {
@@ -200,6 +205,12 @@ impl<F: Format> Root<F> {
         // Kept at hand: what is behind a reference is loaded again after each atomic load.
         let mut start = range.start;
         while start < end {
+            let wanted = visitor.next(start);
+            if wanted > start {
+                start = wanted.min(end);
+                range.start = start;
+                continue;
+            }
             let gfn = level.first(start);
             let next = Gfn::new(gfn.get() + pages);
             let cell = cells.cell::<F>(level.index_in::<F>(gfn));

@@ -28,7 +28,7 @@ fn is_mapped<F: Format>(world: &World<F>, role: u8, gfn: u64) -> bool {
 /// The first of `picked` from a page on that follow each other.
 fn next_of(picked: &BTreeSet<u64>, from: Gfn) -> Range<Gfn> {
     let Some(&first) = picked.range(from.get()..).next() else { return gfns(u64::MAX..u64::MAX) };
-    let end = (first..).find(|page| !picked.contains(page)).unwrap();
+    let end = (first..=u64::MAX).find(|page| !picked.contains(page)).unwrap();
     gfns(first..end)
 }
 

@@ -10,12 +10,14 @@ mod guest;
 
 use std::sync::atomic::AtomicU64;
 
+use mayfly_devices::cmos::{self, Cmos};
 use mayfly_devices::entropy::Generator;
 use mayfly_devices::memory::GuestMemory;
 use mayfly_devices::pl011::Pl011;
 use mayfly_devices::psci::{Core, Outcome, Psci, Refusal};
 use mayfly_devices::rtc::Pl031;
 use mayfly_devices::smccc::{self, Workarounds};
+use mayfly_devices::uart16550::Uart16550;
 use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Block, Disk, Entropy, Mmio, Served};
 use mayfly_vm::memslot::Hva;
@@ -42,6 +44,9 @@ type Fill = fn(&mut [u8]);
 pub(crate) struct Board {
     uart: Pl011,
     clock: Pl031,
+    /// Those of a PC.
+    ports: Uart16550,
+    cmos: Cmos,
     block: Mmio<Block<Ram>>,
     entropy: Mmio<Entropy<Fill>>,
     net: Mmio<Net>,
@@ -58,6 +63,8 @@ impl Board {
         Self {
             uart: Pl011::new(),
             clock: Pl031::new(),
+            ports: Uart16550::new(),
+            cmos: Cmos::new(),
             block: Mmio::new(Block::new(disk, "")),
             entropy: Mmio::new(Entropy::new(|bytes: &mut [u8]| bytes.fill(7))),
             net: Mmio::new(Net::new([2, 0, 0, 0, 0, number])),
@@ -80,14 +87,23 @@ impl Board {
             Step::Access { device, offset, value, len, writes } => {
                 let data = &mut value.to_le_bytes()[..len];
                 match device {
-                    0 if writes => _ = board.uart.write(offset, value as u32),
+                    0 if writes => {
+                        _ = (
+                            board.uart.write(offset, value as u32),
+                            board.ports.write(offset, value as u8),
+                        );
+                    }
                     0 => {
                         let peeked = board.uart.peek(offset);
                         let is_same = board.uart.reads_change_nothing();
                         assert!(board.uart.read(offset) == peeked || !is_same);
+                        let _ = board.ports.read(offset);
                     }
-                    1 if writes => board.clock.write(offset, value as u32, value >> 32),
-                    1 => _ = board.clock.read(offset, value),
+                    1 if writes => {
+                        board.clock.write(offset, value as u32, value >> 32);
+                        board.cmos.write(offset, value as u8);
+                    }
+                    1 => _ = (board.clock.read(offset, value), board.cmos.read(offset, value)),
                     2 => access(&mut board.block, offset, data, writes),
                     3 => access(&mut board.entropy, offset, data, writes),
                     _ => access(&mut board.net, offset, data, writes),
@@ -126,10 +142,17 @@ impl Board {
             | Step::Room { .. } => board.call_card(&other.packet, vm, step, memory),
             Step::Input { ref bytes, breaks } => {
                 assert!(board.uart.receive(bytes) <= bytes.len());
+                assert!(board.ports.receive(bytes) <= bytes.len());
+                let _ = board.ports.interrupt();
                 let _ = (breaks && board.uart.receive_break(), board.uart.interrupt());
             }
             Step::Clock { now } => {
                 board.clock.advance(now);
+                let _ = cmos::second(|register| {
+                    let mut cmos = board.cmos.clone();
+                    cmos.write(0, register);
+                    cmos.read(1, now)
+                });
                 let _ = (board.clock.next_alarm(now), board.clock.interrupt());
             }
             Step::Call { caller, ref arguments } => {
