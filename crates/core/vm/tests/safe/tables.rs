@@ -69,6 +69,18 @@ fn called(panics: bool) {
     assert!(!panics, "as it was told to");
 }
 
+/// A word of marks of every third frame from `first` on; in no order, and of some far beyond.
+fn word_of_marks(first: Gfn, index: usize, panics: bool) -> (Gfn, u64) {
+    called(panics);
+    let there = Gfn::new(first.get().saturating_add(64 * index as u64));
+    match index % 7 {
+        0 => (Gfn::new(0), u64::MAX),
+        1 => (Gfn::new(u64::MAX), 1),
+        2 => (there, 0),
+        _ => (there, u64::MAX / 3),
+    }
+}
+
 /// Pages that are picked: two of four; and from some on, one that is no further on, or a range that ends before it begins.
 fn odd(from: u64, panics: bool) -> Range<u64> {
     called(panics);
@@ -114,19 +126,8 @@ impl Host {
                 assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
             }
             Step::ProtectMarked { panics } => {
-                // Of every third one, in no order, and of some far beyond.
-                let first = gfns.start.get();
-                let word = |index: usize| {
-                    called(panics);
-                    let index = index as u64;
-                    match index % 7 {
-                        0 => (Gfn::new(0), u64::MAX),
-                        1 => (Gfn::new(u64::MAX), 1),
-                        2 => (Gfn::new(first.saturating_add(64 * index)), 0),
-                        _ => (Gfn::new(first.saturating_add(64 * index)), u64::MAX / 3),
-                    }
-                };
-                returns(|| stage2.write_protect_marked(gfns, slice, 100, word));
+                let word = |index| word_of_marks(gfns.start, index, panics);
+                returns(|| stage2.write_protect_marked(gfns.clone(), slice, 100, word));
             }
             Step::TakeWritten { panics } => {
                 returns(|| stage2.take_written(gfns, slice, |_, _| called(panics)));
