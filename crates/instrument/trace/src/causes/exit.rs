@@ -11,6 +11,8 @@ use crate::spent::Spent;
 
 /// Memory that takes no time to speak of, in bytes.
 const LITTLE: u64 = 24 << 20;
+/// Where a thread waited so many times as long for a processor as it took for all else, the others are the cause.
+const MOSTLY: u64 = 4;
 const FREES: [&str; 9] = [
     "exit_mm*",
     "exit_mmap",
@@ -65,7 +67,7 @@ impl End<'_> {
         // What it waited for a processor says nothing of the rest.
         let own = took.saturating_sub(spent.queued);
         let (destroys, frees) = (stretch.time_by(destroy::is_of_vm), stretch.time_by(frees));
-        if own < trace.least() {
+        if own < trace.least() || own.saturating_mul(MOSTLY) < spent.queued {
             return self.busy();
         }
         if destroys > frees {

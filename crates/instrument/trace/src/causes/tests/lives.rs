@@ -158,9 +158,9 @@ fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept
 #[test]
 fn an_end_is_what_its_thread_did_in_the_time_that_others_left_it() {
     // It is runnable for 8 of 14 ms, runs for the rest, and frees memory until it goes on with its VM.
+    let account =
+        |at, ran, queued| Account { tid: 1, at: at * MS, ran: ran * MS, queued: queued * MS };
     let end = |until: u64, held: Vec<usize>| {
-        let account =
-            |at, ran, queued| Account { tid: 1, at: at * MS, ran: ran * MS, queued: queued * MS };
         // Many looks say no more than few, if these are of a longer time.
         let frees = Sample { seen: 9, ..seen(13 * MS, (until - 13) * MS, &["zap_pte_range"]) };
         let mut samples = vec![frees];
@@ -172,6 +172,16 @@ fn an_end_is_what_its_thread_did_in_the_time_that_others_left_it() {
     };
     assert_eq!(end(19, vec![]), one("memory-freed-at-exit", 5, 14));
     assert_eq!(end(17, vec![0]), one("memory-freed-at-exit", 5, 14));
+    // Of an end in which others had the processor for 27 of 30 ms, the memory is not the cause.
+    let mut trace = ended(0, vec![0]);
+    trace.processes[0].resident = Some(64 << 20);
+    trace.processes[0].gone = Some(35 * MS);
+    trace.threads[0].gone = Some(35 * MS);
+    trace.samples = vec![seen(33 * MS, 2 * MS, &["exit_mmap"])];
+    trace.accounts = [(5, 0, 0), (32, 0, 27), (35, 3, 27)]
+        .map(|(at, ran, queued)| account(at, ran, queued))
+        .to_vec();
+    assert_eq!(told(&trace), one("busy-processor", 5, 30));
     // What comes before the first look is as likely what it saw.
     let early = |mut trace: Trace| {
         trace.samples.insert(0, seen(10 * MS, 0, &["kvm_destroy_vm"]));
