@@ -3,8 +3,10 @@
 //! There are several ways to give a guest such memory. What each of them costs is up to the kernel; each is one method, and
 //! what is read afterwards is the same.
 
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,6 +16,15 @@ use vm_memory::{Bytes, VolatileSlice};
 
 use crate::mapping::{Mapping, Sharing};
 use crate::{Error, GuestMemory};
+
+const PAGE: u64 = 4096;
+
+/// Bytes of an entry of `/proc/self/pagemap`, and bits of it (Documentation/admin-guide/mm/pagemap.rst).
+const ENTRY: usize = 8;
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// Or shared.
+const OF_A_FILE: u64 = 1 << 61;
 
 /// What a guest's memory was.
 #[derive(Debug)]
@@ -118,30 +129,22 @@ impl GuestMemory {
         .map_err(Error::call("madvise"))
     }
 
-    /// Bytes of it that are in frames of its own, as `/proc/self/smaps` says.
+    /// Bytes of it that are in frames of its own, as `/proc/self/pagemap` says. (`smaps` does not: the kernel has mappings
+    /// that lie side by side as one.)
     ///
     /// # Errors
-    /// [`Error::Call`] with `smaps`, if that cannot be read.
+    /// [`Error::Call`] with `pagemap`, if that cannot be read.
     pub fn own_bytes(&self) -> Result<u64, Error> {
-        let text = std::fs::read_to_string("/proc/self/smaps").map_err(Error::io("smaps"))?;
-        let from = self.hva();
-        Ok(own_bytes(&text, from..from + self.size() as u64))
+        let file = File::open("/proc/self/pagemap").map_err(Error::io("pagemap"))?;
+        let (first, pages) = (self.hva() / PAGE, self.size() as u64 / PAGE);
+        let mut entries = vec![0; pages as usize * ENTRY];
+        file.read_exact_at(&mut entries, first * ENTRY as u64).map_err(Error::io("pagemap"))?;
+        let is_own = |entry: &[u8; ENTRY]| {
+            let entry = u64::from_le_bytes(*entry);
+            entry & (PRESENT | SWAPPED) != 0 && entry & OF_A_FILE == 0
+        };
+        Ok(entries.as_chunks().0.iter().filter(|entry| is_own(entry)).count() as u64 * PAGE)
     }
-}
-
-/// The bytes that mappings in `range` have in anonymous pages. A mapping is in it if its beginning is.
-fn own_bytes(smaps: &str, range: Range<u64>) -> u64 {
-    let (mut is_in, mut sum) = (false, 0);
-    for line in smaps.lines() {
-        let begins = line.split_once('-').and_then(|(from, _)| u64::from_str_radix(from, 16).ok());
-        if let Some(from) = begins {
-            is_in = range.contains(&from);
-        } else if let Some(kib) = line.strip_prefix("Anonymous:").filter(|_| is_in) {
-            let kib = kib.trim().trim_end_matches(" kB").parse().unwrap_or(0_u64);
-            sum += kib << 10;
-        }
-    }
-    sum
 }
 
 fn copy(from: VolatileSlice<'_>, to: VolatileSlice<'_>) -> Result<(), Error> {
@@ -208,10 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_other_mappings_do_not_count() {
-        let text = "7f00-8000 rw-p 0 0:0 0\nAnonymous:  4 kB\n9000-a000 rw-p 0 0:0 0 /memfd:x-y\nRss: 12 kB\n\
-                    Anonymous:        8 kB\na000-b000 rw-p\nAnonymous: nonsense\n";
-        assert_eq!(own_bytes(text, 0x9000..0xb000), 8 << 10);
-        assert_eq!(own_bytes(text, 0..0x1), 0);
+    fn memory_beside_other_memory_of_its_kind_has_frames_of_its_own() {
+        let snapshot = Snapshot::take(&numbered()).unwrap();
+        let copies: Vec<_> = (0..4).map(|_| snapshot.copied().unwrap()).collect();
+        assert!(copies.iter().all(|copy| copy.own_bytes().unwrap() == SIZE as u64));
+        let untouched = GuestMemory::map(SIZE).unwrap();
+        assert_eq!(untouched.own_bytes().unwrap(), 0);
     }
 }
