@@ -11,9 +11,10 @@
 //! | state | what it means | who leaves it |
 //! | --- | --- | --- |
 //! | off | LPIs that come are dropped | the guest, to *starting* |
-//! | starting | the tables are to be read; LPIs are taken | the thread, to *on*; the guest, to *stopping* |
+//! | starting | the tables are to be read; LPIs are taken | the thread, to *on*; the guest, to *stopping unread* |
 //! | on | LPIs are taken | the guest, to *stopping* |
 //! | stopping | what is pending is to be written to the guest's table; LPIs are dropped, and `RWP` is one | the thread, to *off* |
+//! | stopping unread | the same, beside what is in the table, of which some was not read | the thread, to *off* |
 //!
 //! A party that makes an LPI pending looks at the state after that, and takes the LPI back if it is to be dropped. The
 //! thread that stops looks at the LPIs after the state was changed. Each passes a sequentially consistent fence between
@@ -221,10 +222,17 @@ impl<K: Kick> Vgic<K> {
         memory: &(impl GuestTables + ?Sized),
         pause: &mut dyn FnMut(),
     ) {
-        let table = self.redistributors[vcpu].lpis.table.load(Ordering::Relaxed);
+        let own = &self.redistributors[vcpu].lpis;
+        let table = own.table.load(Ordering::Relaxed);
         let route = affinity(vcpu) as u32;
+        let keeps = own.is_unread() && table & PENDBASER_ZERO == 0;
         for first in (0..self.lpis.len()).step_by(PIECE) {
-            let mut bits = 0_u64;
+            let at = Self::pending_at(table, first);
+            let mut bytes = [0; PIECE / 8];
+            if keeps && !memory.read(at, &mut bytes) {
+                bytes.fill(0);
+            }
+            let mut bits = u64::from_le_bytes(bytes);
             for place in 0..PIECE {
                 let intid = FIRST_LPI + (first + place) as u32;
                 let before = self.change(0, intid, |state| {
@@ -238,9 +246,9 @@ impl<K: Kick> Vgic<K> {
                 }
             }
             // Where there is no memory, there is nowhere to keep them.
-            let _ = memory.write(Self::pending_at(table, first), &bits.to_le_bytes());
+            let _ = memory.write(at, &bits.to_le_bytes());
         }
         // What is pending now is what the table says.
-        self.redistributors[vcpu].lpis.table.store(table & !PENDBASER_ZERO, Ordering::Relaxed);
+        own.table.store(table & !PENDBASER_ZERO, Ordering::Relaxed);
     }
 }

@@ -5,7 +5,7 @@
 use mayfly_platform::sync::{AtomicU32, Ordering};
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter};
 
-use super::control::STOPPING;
+use super::control::STOPPING_UNREAD;
 use super::lpi::{PENDBASER, PROPBASER};
 use super::tables::Its;
 use super::work::queue_bytes;
@@ -110,7 +110,7 @@ impl<K: Kick> Vgic<K> {
             from.of(vcpu);
             let table = from.bits64("GICR_PENDBASER", PENDBASER)?;
             let state = from.u32("GICR_CTLR")?;
-            from.check("GICR_CTLR", state.into(), state <= STOPPING)?;
+            from.check("GICR_CTLR", state.into(), state <= STOPPING_UNREAD)?;
             from.align()?;
             own.lpis.table.store(table, Ordering::Relaxed);
             own.lpis.state.store(state, Ordering::Relaxed);

@@ -1,0 +1,59 @@
+//! What comes in the middle of what the thread of the ITS does: LPIs that are turned off, vCPUs that have an LPI, and panics
+//! of the embedder's.
+
+use mayfly_vgic::{Frame, Read};
+
+use crate::guest::{Guest, PENDING_TABLE};
+
+/// Two vCPUs that take LPIs, and event 3 of device 0 is LPI 5, of collection 0, which is vCPU 0.
+fn guest() -> Guest {
+    let mut guest = Guest::new(2, 64, 2, 3, 4);
+    guest.properties(5, 0xa1);
+    for vcpu in 0..2 {
+        guest.pending_table(vcpu, 0, true);
+        guest.turn(vcpu, true);
+    }
+    let first: [[u64; 4]; 4] = [
+        [9, 0, 1 << 63, 0],
+        [9, 0, 1 << 63 | 1 << 16 | 1, 0],
+        [8, 2, 1 << 63, 0],
+        [10, 8197 << 32 | 3, 0, 0],
+    ];
+    first.into_iter().for_each(|words| guest.command(words));
+    guest
+}
+
+fn table_of(guest: &Guest, vcpu: u64) -> u64 {
+    u64::from_le_bytes(guest.memory.get(PENDING_TABLE + vcpu * 0x1_0000 + 1024))
+}
+
+#[test]
+fn a_table_that_was_not_read_when_lpis_are_turned_off_keeps_what_is_in_it() {
+    for is_saved in [false, true] {
+        let mut guest = Guest::new(1, 64, 2, 3, 4);
+        guest.properties(5, 0xa1);
+        guest.pending_table(0, 1 << 5, false);
+        guest.write(Frame::Redistributors, 0, 4, 1);
+        guest.write(Frame::Redistributors, 0, 4, 0);
+        if is_saved {
+            guest.save_and_load();
+        }
+        guest.finish();
+        assert_eq!(guest.read(Frame::Redistributors, 0, 4), Read::Value(2), "it is off");
+        assert_eq!(table_of(&guest, 0), 1 << 5);
+        guest.turn(0, true);
+        assert!(guest.is_pending(0));
+    }
+}
+
+#[test]
+fn a_table_that_is_zero_has_what_came_before_lpis_were_turned_off() {
+    let mut guest = guest();
+    guest.turn(0, false);
+    guest.pending_table(0, u64::MAX, true);
+    guest.write(Frame::Redistributors, 0, 4, 1);
+    guest.gic.send_msi(0, 3).unwrap();
+    guest.write(Frame::Redistributors, 0, 4, 0);
+    guest.finish();
+    assert_eq!(table_of(&guest, 0), 1 << 5);
+}
