@@ -18,7 +18,9 @@
 //!
 //! A party that makes an LPI pending looks at the state after that, and takes the LPI back if it is to be dropped. The
 //! thread that stops looks at the LPIs after the state was changed. Each passes a sequentially consistent fence between
-//! the two, so one of both sees the other: no LPI stays pending at a redistributor that is off.
+//! the two, so one of both sees the other: no LPI stays pending at a redistributor that is off. A party that finds the LPI
+//! pending there, or changes nothing, takes nothing back: it was pending before the redistributor stopped, and the thread
+//! writes it to the table; or another party has made it pending, and takes it back.
 
 use mayfly_platform::sync::{Ordering, fence};
 
@@ -119,19 +121,22 @@ impl<K: Kick> Vgic<K> {
     fn send_lpi(&self, lpi: usize, vcpu: usize, step: impl Fn(State) -> State) {
         let Some(own) = self.redistributors.get(vcpu) else { return };
         let intid = FIRST_LPI + lpi as u32;
-        self.change(0, intid, step);
+        let Some(before) = self.change(0, intid, &step) else { return };
         // Pairs with the fence of the thread that stops: see the top of this file.
         fence(Ordering::SeqCst);
-        if !own.lpis.accepts() {
-            let route = affinity(vcpu) as u32;
-            self.change(
-                0,
-                intid,
-                |state| {
-                    if state.affinity() == route { state.cleared() } else { state }
-                },
-            );
+        let route = affinity(vcpu) as u32;
+        // One that was pending there is the thread's, or is taken back by the party that has sent it.
+        let was_there = before.affinity() == route && before.is_pending();
+        if was_there || step(before) == before || own.lpis.accepts() {
+            return;
         }
+        self.change(
+            0,
+            intid,
+            |state| {
+                if state.affinity() == route { state.cleared() } else { state }
+            },
+        );
     }
 
     /// Has LPI `lpi` be pending at no redistributor.

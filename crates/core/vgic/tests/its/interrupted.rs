@@ -57,3 +57,22 @@ fn a_table_that_is_zero_has_what_came_before_lpis_were_turned_off() {
     guest.finish();
     assert_eq!(table_of(&guest, 0), 1 << 5);
 }
+
+#[test]
+fn an_lpi_that_was_pending_is_written_though_lpis_are_turned_off_while_others_move() {
+    let mut guest = guest();
+    guest.command([9, 0, 1 << 63 | 1 << 16, 0]);
+    guest.command([3, 3, 0, 0]);
+    // A MOVALL from vCPU 0 to vCPU 1, which has it already; the SYNC is for the pause between both.
+    guest.queue([5, 0, 0, 0]);
+    guest.queue([0xe, 0, 0, 1 << 16]);
+    guest.post();
+    let gic = &guest.gic;
+    let _ = gic.serve_its(&guest.memory, &mut || {
+        gic.write(Frame::Redistributors, 0x2_0000, 4, 0);
+    });
+    guest.finish();
+    assert_eq!(table_of(&guest, 1), 1 << 5);
+    guest.turn(1, true);
+    assert!(guest.is_pending(1));
+}
