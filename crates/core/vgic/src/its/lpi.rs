@@ -98,7 +98,7 @@ impl<K: Kick> Vgic<K> {
             return;
         }
         let route = affinity(vcpu) as u32;
-        self.send_lpi(lpi, vcpu, |state| state.with_affinity(route).latched());
+        self.send_lpi(lpi, vcpu, |state| state.moved(route).latched());
     }
 
     /// Has an LPI that is pending be so at the redistributor of `vcpu`, if that takes LPIs; only one that is at `from`, if
@@ -109,13 +109,7 @@ impl<K: Kick> Vgic<K> {
             let there = from.is_none_or(|from| state.affinity() == affinity(from) as u32);
             there && state.is_pending()
         };
-        self.send_lpi(
-            lpi,
-            vcpu,
-            |state| {
-                if moves(state) { state.with_affinity(route) } else { state }
-            },
-        );
+        self.send_lpi(lpi, vcpu, |state| if moves(state) { state.moved(route) } else { state });
     }
 
     fn send_lpi(&self, lpi: usize, vcpu: usize, step: impl Fn(State) -> State) {

@@ -165,7 +165,7 @@ impl<K: Kick> Vgic<K> {
         Executed::Yes
     }
 
-    /// Whether a running vCPU may still take an LPI that was disabled, or cleared.
+    /// Whether a running vCPU may still take an LPI that was disabled, cleared, or moved to another vCPU.
     fn is_lpi_recalled(&self) -> bool {
         // As `is_recalled` of the registers: acquire, pairing with the release of who has taken the last one back.
         self.recalled.load(Ordering::Acquire) != 0

@@ -1,7 +1,7 @@
 //! What comes in the middle of what the thread of the ITS does: LPIs that are turned off, vCPUs that have an LPI, and panics
 //! of the embedder's.
 
-use mayfly_vgic::{Frame, Read};
+use mayfly_vgic::{Frame, Read, Served};
 
 use crate::guest::{Guest, PENDING_TABLE};
 
@@ -75,4 +75,30 @@ fn an_lpi_that_was_pending_is_written_though_lpis_are_turned_off_while_others_mo
     assert_eq!(table_of(&guest, 1), 1 << 5);
     guest.turn(1, true);
     assert!(guest.is_pending(1));
+}
+
+#[test]
+fn a_sync_after_an_lpi_was_moved_waits_for_the_vcpu_that_has_it() {
+    let moves: [&[[u64; 4]]; 3] =
+        [&[[1, 3, 1, 0]], &[[0xe, 0, 0, 1 << 16]], &[[9, 0, 1 << 63 | 1 << 16, 0], [3, 3, 0, 0]]];
+    for commands in moves {
+        let mut guest = guest();
+        guest.enter(0);
+        guest.command([3, 3, 0, 0]);
+        guest.sync();
+        assert_eq!(guest.given(0).len(), 1);
+        commands.iter().for_each(|words| guest.queue(*words));
+        guest.queue([5, 0, 0, 0]);
+        guest.post();
+        for _ in 0..3 {
+            assert_eq!(guest.serve(), Served::Waits, "{commands:x?}");
+            assert_eq!(guest.unread(), 32, "the SYNC");
+        }
+        assert!(guest.gic.is_stale(0), "it is told to come out");
+        assert_eq!(guest.read(Frame::Redistributors, 0, 4), Read::Value(1 | 2 | 8));
+        guest.leave(0);
+        assert_eq!(guest.serve(), Served::Nothing);
+        assert_eq!(guest.read(Frame::Redistributors, 0, 4), Read::Value(1 | 2));
+        assert!(guest.is_pending(1) && !guest.is_pending(0));
+    }
 }
