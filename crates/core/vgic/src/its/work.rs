@@ -56,14 +56,14 @@ impl<K: Kick> Vgic<K> {
         pause: &mut dyn FnMut(),
     ) -> Served {
         let Some(its) = &self.its else { return Served::Nothing };
-        let Some(_busy) = its.begin() else {
+        let Some(mut busy) = its.begin() else {
             its.has_work();
             return Served::More;
         };
         its.take_work();
         let served = self.serve_alone(its, memory, pause);
-        if served != Served::Nothing {
-            its.has_work();
+        if served == Served::Nothing {
+            busy.finish();
         }
         served
     }

@@ -1,6 +1,8 @@
 //! What comes in the middle of what the thread of the ITS does: LPIs that are turned off, vCPUs that have an LPI, and panics
 //! of the embedder's.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use mayfly_vgic::{Frame, Read, Served};
 
 use crate::guest::{Guest, PENDING_TABLE};
@@ -101,4 +103,20 @@ fn a_sync_after_an_lpi_was_moved_waits_for_the_vcpu_that_has_it() {
         assert_eq!(guest.read(Frame::Redistributors, 0, 4), Read::Value(1 | 2));
         assert!(guest.is_pending(1) && !guest.is_pending(0));
     }
+}
+
+#[test]
+fn work_that_ends_in_a_panic_is_noted_and_done_later() {
+    let mut guest = guest();
+    guest.queue([3, 3, 0, 0]);
+    guest.queue([5, 0, 0, 0]);
+    guest.post();
+    let panics = || {
+        guest.gic.serve_its(&guest.memory, &mut || resume_unwind(Box::new("a pause")));
+    };
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert!(guest.gic.has_its_work());
+    guest.finish();
+    assert_eq!(guest.unread(), 0);
+    assert!(guest.is_pending(0));
 }
