@@ -262,7 +262,7 @@ impl<K: Kick> Vgic<K> {
             let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {
-                // Release, pairing with the acquire in `is_recalled`: who finds nothing recalled finds the word as folded.
+                // Release, pairing with the acquire in `is_any_recalled`: who finds nothing recalled finds the word as folded.
                 self.recalled.fetch_sub(1, Ordering::Release);
             }
             own.inbox.put(*intid);

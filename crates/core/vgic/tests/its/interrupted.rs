@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use mayfly_vgic::{Frame, Read, Served};
+use mayfly_vgic::{Frame, PART, Read, Served};
 
 use crate::guest::{Guest, PENDING_TABLE};
 
@@ -48,6 +48,7 @@ fn a_table_that_was_not_read_when_lpis_are_turned_off_keeps_what_is_in_it() {
     }
 }
 
+/// Of a table that is zero as the guest says, what is in memory does not count.
 #[test]
 fn a_table_that_is_zero_has_what_came_before_lpis_were_turned_off() {
     let mut guest = guest();
@@ -79,6 +80,7 @@ fn an_lpi_that_was_pending_is_written_though_lpis_are_turned_off_while_others_mo
     assert!(guest.is_pending(1));
 }
 
+/// MOVI, MOVALL, and an event that comes after its collection was mapped to another vCPU.
 #[test]
 fn a_sync_after_an_lpi_was_moved_waits_for_the_vcpu_that_has_it() {
     let moves: [&[[u64; 4]]; 3] =
@@ -103,6 +105,21 @@ fn a_sync_after_an_lpi_was_moved_waits_for_the_vcpu_that_has_it() {
         assert_eq!(guest.read(Frame::Redistributors, 0, 4), Read::Value(1 | 2));
         assert!(guest.is_pending(1) && !guest.is_pending(0));
     }
+}
+
+#[test]
+fn a_sync_that_looks_at_many_lpis_pauses_after_each_part_of_them() {
+    let mut guest = guest();
+    guest.enter(0);
+    guest.command([3, 3, 0, 0]);
+    guest.sync();
+    // A CLEAR.
+    guest.queue([4, 3, 0, 0]);
+    guest.queue([5, 0, 0, 0]);
+    guest.post();
+    let mut pauses = 0;
+    assert_eq!(guest.gic.serve_its(&guest.memory, &mut || pauses += 1), Served::Waits);
+    assert_eq!(pauses, 1 + 64 / PART, "one after the CLEAR");
 }
 
 #[test]
