@@ -16,7 +16,7 @@ pub struct ItsConfig {
     /// How many bits the number of a device has: 1 to 15.
     pub device_bits: u32,
     /// How many bits the number of an event has: 1 to 15. With those of a device, they are 16 at most; each event of each
-    /// device takes four bytes.
+    /// device takes four bytes, and up to eight of a saved state.
     pub event_bits: u32,
 }
 
