@@ -21,7 +21,9 @@ fn guest() -> Guest {
         [8, 2, 1 << 63, 0],
         [10, 8197 << 32 | 3, 0, 0],
     ];
-    first.into_iter().for_each(|words| guest.command(words));
+    for words in first {
+        guest.command(words);
+    }
     guest
 }
 
@@ -91,7 +93,9 @@ fn a_sync_after_an_lpi_was_moved_waits_for_the_vcpu_that_has_it() {
         guest.command([3, 3, 0, 0]);
         guest.sync();
         assert_eq!(guest.given(0).len(), 1);
-        commands.iter().for_each(|words| guest.queue(*words));
+        for words in commands {
+            guest.queue(*words);
+        }
         guest.queue([5, 0, 0, 0]);
         guest.post();
         for _ in 0..3 {
