@@ -2,7 +2,7 @@
 
 use mayfly_platform::sync::{Ordering, fence};
 
-use crate::list_register::{decode, encode};
+use crate::list_register::{decode, encode, is_in};
 use crate::select::{Candidate, First};
 use crate::state::{FIRST_LPI, State};
 use crate::vgic::{ALL_GROUPS, PRIVATE, Redistributor};
@@ -10,7 +10,7 @@ use crate::{Kick, MAX_LIST_REGISTERS, Vgic, affinity};
 
 /// Bits of `ICH_HCR_EL2`.
 mod hcr {
-    pub(super) const ENABLE: u64 = 1 << 0;
+    const ENABLE: u64 = 1 << 0;
     /// A maintenance interrupt when an interrupt has ended that no list register has,
     pub(super) const NO_ENTRY: u64 = 1 << 2;
     /// when none is pending any more,
@@ -19,8 +19,10 @@ mod hcr {
     pub(super) const GROUP_ENABLED: u64 = 1 << 4;
     pub(super) const GROUP_DISABLED: u64 = 1 << 5;
     /// Deactivation by `ICC_DIR_EL1` traps.
-    pub(super) const TRAP_DIR: u64 = 1 << 14;
+    const TRAP_DIR: u64 = 1 << 14;
     pub(super) const EOI_COUNT: u32 = 27;
+    /// Nothing is loaded.
+    pub(super) const EMPTY: u64 = ENABLE | TRAP_DIR;
 }
 
 /// The hardware's registers that belong to a vCPU: loaded after [`Vgic::enter`], read back before [`Vgic::leave`].
@@ -97,28 +99,32 @@ impl<K: Kick> Vgic<K> {
         if cpu.inside {
             return;
         }
-        while !self.load_all(cpu, own) {
-            self.leave(cpu);
-        }
-    }
-
-    /// Does so, unless a group was turned off meanwhile: then what is loaded has to come out again before the guest runs.
-    fn load_all(&self, cpu: &mut CpuInterface, own: &Redistributor) -> bool {
         cpu.inside = true;
         own.inbox.take_notice();
-        cpu.registers.hcr = hcr::ENABLE | hcr::TRAP_DIR;
-        // As it is nearly always; and what comes now gives notice.
-        if own.inbox.is_empty() {
-            return true;
+        cpu.registers.hcr = hcr::EMPTY;
+        // It is so nearly always; and what comes now gives notice.
+        if !own.inbox.is_empty() {
+            self.load_deliverable(cpu, own);
         }
-        self.load_deliverable(cpu, own)
     }
 
     /// Loads what is in the inbox. Out of line, with the registers that it needs.
     #[inline(never)]
-    fn load_deliverable(&self, cpu: &mut CpuInterface, own: &Redistributor) -> bool {
+    fn load_deliverable(&self, cpu: &mut CpuInterface, own: &Redistributor) {
         let asleep = own.asleep.load(Ordering::Acquire) != 0;
-        let groups = if asleep { 0 } else { self.groups.load(Ordering::Acquire) };
+        let mut groups = if asleep { 0 } else { self.groups.load(Ordering::Acquire) };
+        // A group that is turned off meanwhile is left out from then on, whatever another vCPU writes: so this is done three
+        // times at most. The notice is taken once, before, and who turns a group on again gives another.
+        while let Some(left) = self.load_of(cpu, own, groups) {
+            self.take_back(cpu, own);
+            cpu.registers.hcr = hcr::EMPTY;
+            groups = left;
+        }
+    }
+
+    /// Loads what is of `groups`, and active. If one of these was turned off meanwhile, what is loaded of it has to come out
+    /// before the guest runs: then, the groups that are left.
+    fn load_of(&self, cpu: &mut CpuInterface, own: &Redistributor, groups: u32) -> Option<u32> {
         let (mut pending, mut active) = (First::new(), First::new());
         let (mut more_pending, mut more_active) = (false, false);
         let limit = self.list_registers;
@@ -183,10 +189,12 @@ impl<K: Kick> Vgic<K> {
         // Of nothing loaded there is nothing to take back. Pairs with the fence in `set_groups`: a vCPU that turns a
         // group off sees what is loaded, and takes it back; or it is seen here that the group is off.
         if cpu.count == 0 {
-            return true;
+            return None;
         }
         fence(Ordering::SeqCst);
-        groups & !self.groups.load(Ordering::Relaxed) == 0
+        let off = groups & !self.groups.load(Ordering::Relaxed);
+        let goes = off != 0 && cpu.registers.lr[..cpu.count].iter().any(|lr| is_in(*lr, off));
+        goes.then_some(groups & !off)
     }
 
     /// What an interrupt is to this vCPU, whatever group is on.
@@ -262,7 +270,7 @@ impl<K: Kick> Vgic<K> {
             let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {
-                // Release, pairing with the acquire in `is_recalled`: who finds nothing recalled finds the word as folded.
+                // Release, pairing with the acquire in `is_any_recalled`: who finds nothing recalled finds the word as folded.
                 self.recalled.fetch_sub(1, Ordering::Release);
             }
             own.inbox.put(*intid);

@@ -27,6 +27,11 @@ pub(crate) fn encode(intid: u32, state: State, load: Load, physical: u32) -> u64
         | bit(load.active, ACTIVE)
 }
 
+/// Whether it was loaded as one of `groups`, a bit each.
+pub(crate) const fn is_in(register: u64, groups: u32) -> bool {
+    groups >> (register & GROUP1 != 0) as u32 & 1 != 0
+}
+
 /// What the guest has left of an interrupt: whether it is pending, whether it is active, and at which priority.
 pub(crate) const fn decode(register: u64) -> (bool, bool, u8) {
     (register & PENDING != 0, register & ACTIVE != 0, (register >> PRIORITY) as u8)

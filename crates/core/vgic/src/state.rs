@@ -234,6 +234,11 @@ impl State {
         self.unlatched().recall()
     }
 
+    /// An LPI at the redistributor of that affinity: taken back from the list register of another vCPU, if there it is.
+    pub(crate) const fn moved(self, affinity: u32) -> Self {
+        if self.affinity() == affinity { self } else { self.with_affinity(affinity).recall() }
+    }
+
     /// Taken back from the list register, if there it is.
     pub(crate) const fn recall(self) -> Self {
         if self.is_loaded() { self.with(bit::RECALLED, true) } else { self }

@@ -48,9 +48,11 @@ const CREATED_HEAP: u64 = 8 << 10;
 /// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
 /// that tries them, and little enough that a vCPU looks at all of its LPIs in a few thousand instructions.
 pub const ITS: ItsConfig = ItsConfig { lpis: 128, device_bits: 4, event_bits: 8 };
-/// Bytes of heap of an ITS: four an event, eight an LPI, and as many again for the rest, which is its state when the VM is
-/// frozen, mostly.
-const ITS_HEAP: u64 = 2 * (4 << (ITS.device_bits + ITS.event_bits)) + 16 * ITS.lpis as u64;
+/// Bytes of heap of an ITS: four an event, and eight an LPI; and three times its state, which has eight for each of both: a VM
+/// that is frozen has the buffer that the state is written into, and the one that it is kept in, at the same time, and a
+/// buffer may be larger than what is in it.
+const ITS_HEAP: u64 =
+    ((4 + 3 * 8) << (ITS.device_bits + ITS.event_bits)) + (8 + 3 * 8) * ITS.lpis as u64;
 /// What is guaranteed for each byte of heap.
 pub const HEAP_PIECES: u64 = 2;
 
@@ -171,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn an_its_is_guaranteed_its_mappings_and_its_lpis_and_as_much_for_its_state() {
+    fn an_its_is_guaranteed_its_mappings_and_its_lpis_and_three_times_its_state() {
         let heap = |parameters| Needs::of(&plan(parameters), 0, SIZES).heap;
-        let (mappings, lpis) = (4 << (4 + 8), 8 * 128);
-        assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * 2 * (mappings + lpis));
+        let (mappings, lpis, state) = (4 << (4 + 8), 8 * 128, 8 * ((1 << (4 + 8)) + 128));
+        assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * (mappings + lpis + 3 * state));
     }
 
     #[test]

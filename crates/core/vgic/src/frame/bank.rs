@@ -2,7 +2,7 @@
 
 use mayfly_platform::sync::{AtomicU64, Ordering};
 
-use super::{Frame, Read};
+use super::Read;
 use crate::state::State;
 use crate::{Kick, PART, Vgic};
 
@@ -172,16 +172,18 @@ impl<K: Kick> Vgic<K> {
         }
     }
 
-    /// Whether one of these interrupts was disabled, and may be taken still.
-    pub(super) fn is_recalled(&self, vcpu: usize, frame: Frame) -> bool {
+    /// Whether an interrupt of any vCPU was disabled, and may be taken still.
+    pub(crate) fn is_any_recalled(&self) -> bool {
         // Acquire, pairing with the release of who has taken the last one back.
-        if self.recalled.load(Ordering::Acquire) == 0 {
+        self.recalled.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether one of this vCPU's was.
+    pub(super) fn is_recalled(&self, vcpu: usize) -> bool {
+        if !self.is_any_recalled() {
             return false;
         }
         let state = |word: &AtomicU64| State(word.load(Ordering::Acquire));
-        if frame == Frame::Distributor {
-            return self.spis.iter().any(|word| state(word).is_recalled());
-        }
         let own = &self.redistributors[vcpu].interrupts;
         // Its vCPU has it loaded, or none has and it is not recalled.
         let lpi = |state: State| state.is_recalled() && state.owner() == vcpu;

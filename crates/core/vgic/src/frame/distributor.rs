@@ -3,7 +3,7 @@
 use mayfly_platform::sync::{Ordering, fence};
 
 use super::bank::Fields;
-use super::{Frame, IIDR, Read, Write, identification};
+use super::{IIDR, Read, Write, identification};
 use crate::state::{FIRST_LPI, State};
 use crate::vgic::{ALL_GROUPS, PRIVATE, in_parts};
 use crate::{Kick, Vgic};
@@ -58,8 +58,8 @@ impl<K: Kick> Vgic<K> {
         match offset {
             _ if len != 4 => Read::Reserved,
             CTLR => {
-                let recalled = self.is_recalled(0, Frame::Distributor)
-                    || (0..self.vcpus()).any(|vcpu| self.is_recalled(vcpu, Frame::Redistributors));
+                // Of any vCPU: a group that is turned off is so for each.
+                let recalled = self.is_any_recalled();
                 let groups = u64::from(self.groups.load(Ordering::Acquire));
                 Read::Value(CTLR_FIXED | groups | if recalled { CTLR_RWP } else { 0 })
             }

@@ -36,7 +36,7 @@ const BASER_KINDS: [u64; 2] = [1 << 56, 4 << 56];
 const BASER_TABLE: u64 = VALID | 0xffff_ffff_f000;
 
 /// The offset of a command.
-const OFFSET: u64 = 0xf_ffe0;
+pub(crate) const OFFSET: u64 = 0xf_ffe0;
 
 impl<K: Kick> Vgic<K> {
     pub(super) fn read_its(&self, offset: u64, len: u64) -> Read {

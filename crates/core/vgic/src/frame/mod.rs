@@ -5,7 +5,7 @@ mod distributor;
 mod its;
 mod redistributor;
 
-pub(crate) use its::{BASER_BITS, CBASER_BITS};
+pub(crate) use its::{BASER_BITS, CBASER_BITS, OFFSET};
 
 use crate::{Kick, Vgic};
 

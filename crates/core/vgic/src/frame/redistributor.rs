@@ -3,7 +3,7 @@
 use mayfly_platform::sync::Ordering;
 
 use super::bank::Fields;
-use super::{Frame, IIDR, Read, Write, half, identification, with_half};
+use super::{IIDR, Read, Write, half, identification, with_half};
 use crate::vgic::PRIVATE;
 use crate::{Kick, Vgic, affinity};
 
@@ -50,7 +50,7 @@ impl<K: Kick> Vgic<K> {
             (0x000c, 4) => Read::Value(typer >> 32),
             (CTLR, 4) => {
                 let own = &self.redistributors[vcpu].lpis;
-                let recalled = self.is_recalled(vcpu, Frame::Redistributors) || own.is_stopping();
+                let recalled = self.is_recalled(vcpu) || own.is_stopping();
                 let enabled = if own.accepts() { CTLR_ENABLE_LPIS } else { 0 };
                 let clearable = if self.its.is_some() { CTLR_CLEARABLE } else { 0 };
                 Read::Value(enabled | clearable | if recalled { CTLR_RWP } else { 0 })

@@ -5,13 +5,14 @@ use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 const OFF: u32 = 0;
 const STARTING: u32 = 1;
 const ON: u32 = 2;
+const STOPPING: u32 = 3;
 /// The last of the states.
-pub(crate) const STOPPING: u32 = 3;
+pub(crate) const STOPPING_UNREAD: u32 = 4;
 
 /// A redistributor's part of LPIs.
 #[derive(Debug, Default)]
 pub(crate) struct LpiControl {
-    /// [`OFF`] to [`STOPPING`].
+    /// [`OFF`] to [`STOPPING_UNREAD`].
     pub(crate) state: AtomicU32,
     /// `GICR_PENDBASER`.
     pub(crate) table: AtomicU64,
@@ -29,7 +30,12 @@ impl LpiControl {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.state.load(Ordering::Acquire) == STOPPING
+        matches!(self.state.load(Ordering::Acquire), STOPPING | STOPPING_UNREAD)
+    }
+
+    /// Whether LPIs were turned off before the whole of the table was read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.state.load(Ordering::Acquire) == STOPPING_UNREAD
     }
 
     pub(crate) fn is_off(&self) -> bool {
@@ -47,7 +53,7 @@ impl LpiControl {
 
     /// The table is written.
     pub(crate) fn stopped(&self) {
-        self.step(STOPPING, OFF);
+        let _ = self.step(STOPPING, OFF) || self.step(STOPPING_UNREAD, OFF);
     }
 
     fn step(&self, from: u32, to: u32) -> bool {
@@ -60,6 +66,6 @@ impl LpiControl {
         if on {
             return self.step(OFF, STARTING);
         }
-        self.step(STARTING, STOPPING) || self.step(ON, STOPPING)
+        self.step(STARTING, STOPPING_UNREAD) || self.step(ON, STOPPING)
     }
 }

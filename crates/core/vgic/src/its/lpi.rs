@@ -11,13 +11,16 @@
 //! | state | what it means | who leaves it |
 //! | --- | --- | --- |
 //! | off | LPIs that come are dropped | the guest, to *starting* |
-//! | starting | the tables are to be read; LPIs are taken | the thread, to *on*; the guest, to *stopping* |
+//! | starting | the tables are to be read; LPIs are taken | the thread, to *on*; the guest, to *stopping unread* |
 //! | on | LPIs are taken | the guest, to *stopping* |
 //! | stopping | what is pending is to be written to the guest's table; LPIs are dropped, and `RWP` is one | the thread, to *off* |
+//! | stopping unread | the same, beside what is in the table, of which some was not read | the thread, to *off* |
 //!
 //! A party that makes an LPI pending looks at the state after that, and takes the LPI back if it is to be dropped. The
 //! thread that stops looks at the LPIs after the state was changed. Each passes a sequentially consistent fence between
-//! the two, so one of both sees the other: no LPI stays pending at a redistributor that is off.
+//! the two, so one of both sees the other: no LPI stays pending at a redistributor that is off. A party that finds the LPI
+//! pending there, or changes nothing, takes nothing back: it was pending before the redistributor stopped, and the thread
+//! writes it to the table; or another party has made it pending, and takes it back.
 
 use mayfly_platform::sync::{Ordering, fence};
 
@@ -95,7 +98,7 @@ impl<K: Kick> Vgic<K> {
             return;
         }
         let route = affinity(vcpu) as u32;
-        self.send_lpi(lpi, vcpu, |state| state.with_affinity(route).latched());
+        self.send_lpi(lpi, vcpu, |state| state.moved(route).latched());
     }
 
     /// Has an LPI that is pending be so at the redistributor of `vcpu`, if that takes LPIs; only one that is at `from`, if
@@ -106,31 +109,28 @@ impl<K: Kick> Vgic<K> {
             let there = from.is_none_or(|from| state.affinity() == affinity(from) as u32);
             there && state.is_pending()
         };
-        self.send_lpi(
-            lpi,
-            vcpu,
-            |state| {
-                if moves(state) { state.with_affinity(route) } else { state }
-            },
-        );
+        self.send_lpi(lpi, vcpu, |state| if moves(state) { state.moved(route) } else { state });
     }
 
     fn send_lpi(&self, lpi: usize, vcpu: usize, step: impl Fn(State) -> State) {
         let Some(own) = self.redistributors.get(vcpu) else { return };
         let intid = FIRST_LPI + lpi as u32;
-        self.change(0, intid, step);
+        let Some(before) = self.change(0, intid, &step) else { return };
         // Pairs with the fence of the thread that stops: see the top of this file.
         fence(Ordering::SeqCst);
-        if !own.lpis.accepts() {
-            let route = affinity(vcpu) as u32;
-            self.change(
-                0,
-                intid,
-                |state| {
-                    if state.affinity() == route { state.cleared() } else { state }
-                },
-            );
+        let route = affinity(vcpu) as u32;
+        // One that was pending there is the thread's, or is taken back by the party that has sent it.
+        let was_there = before.affinity() == route && before.is_pending();
+        if was_there || step(before) == before || own.lpis.accepts() {
+            return;
         }
+        self.change(
+            0,
+            intid,
+            |state| {
+                if state.affinity() == route { state.cleared() } else { state }
+            },
+        );
     }
 
     /// Has LPI `lpi` be pending at no redistributor.
@@ -221,10 +221,17 @@ impl<K: Kick> Vgic<K> {
         memory: &(impl GuestTables + ?Sized),
         pause: &mut dyn FnMut(),
     ) {
-        let table = self.redistributors[vcpu].lpis.table.load(Ordering::Relaxed);
+        let own = &self.redistributors[vcpu].lpis;
+        let table = own.table.load(Ordering::Relaxed);
         let route = affinity(vcpu) as u32;
+        let keeps = own.is_unread() && table & PENDBASER_ZERO == 0;
         for first in (0..self.lpis.len()).step_by(PIECE) {
-            let mut bits = 0_u64;
+            let at = Self::pending_at(table, first);
+            let mut bytes = [0; PIECE / 8];
+            if keeps && !memory.read(at, &mut bytes) {
+                bytes.fill(0);
+            }
+            let mut bits = u64::from_le_bytes(bytes);
             for place in 0..PIECE {
                 let intid = FIRST_LPI + (first + place) as u32;
                 let before = self.change(0, intid, |state| {
@@ -238,9 +245,9 @@ impl<K: Kick> Vgic<K> {
                 }
             }
             // Where there is no memory, there is nowhere to keep them.
-            let _ = memory.write(Self::pending_at(table, first), &bits.to_le_bytes());
+            let _ = memory.write(at, &bits.to_le_bytes());
         }
         // What is pending now is what the table says.
-        self.redistributors[vcpu].lpis.table.store(table & !PENDBASER_ZERO, Ordering::Relaxed);
+        own.table.store(table & !PENDBASER_ZERO, Ordering::Relaxed);
     }
 }

@@ -5,11 +5,10 @@
 use mayfly_platform::sync::{AtomicU32, Ordering};
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter};
 
-use super::control::STOPPING;
+use super::control::STOPPING_UNREAD;
 use super::lpi::{PENDBASER, PROPBASER};
 use super::tables::Its;
-use super::work::queue_bytes;
-use crate::frame::{BASER_BITS, CBASER_BITS};
+use crate::frame::{BASER_BITS, CBASER_BITS, OFFSET};
 use crate::saved::{VcpuInside, save};
 use crate::state::{FIRST_LPI, State};
 use crate::{Kick, PART, Vgic};
@@ -19,9 +18,6 @@ pub const ITS_STATE: Kind = Kind::new("its", 1);
 
 /// How many events are saved or loaded between two pauses.
 const EVENTS: usize = 64;
-
-/// What is not the offset of a command.
-const COMMAND: u64 = 0x1f;
 
 impl<K: Kick> Vgic<K> {
     /// Whether it has an ITS, which is saved.
@@ -110,7 +106,7 @@ impl<K: Kick> Vgic<K> {
             from.of(vcpu);
             let table = from.bits64("GICR_PENDBASER", PENDBASER)?;
             let state = from.u32("GICR_CTLR")?;
-            from.check("GICR_CTLR", state.into(), state <= STOPPING)?;
+            from.check("GICR_CTLR", state.into(), state <= STOPPING_UNREAD)?;
             from.align()?;
             own.lpis.table.store(table, Ordering::Relaxed);
             own.lpis.state.store(state, Ordering::Relaxed);
@@ -139,12 +135,10 @@ impl<K: Kick> Vgic<K> {
 }
 
 fn load_registers(its: &Its, from: &mut SectionReader<'_>) -> Result<(), Error> {
-    let cbaser = from.bits64("GITS_CBASER", CBASER_BITS)?;
-    its.cbaser.store(cbaser, Ordering::Relaxed);
+    its.cbaser.store(from.bits64("GITS_CBASER", CBASER_BITS)?, Ordering::Relaxed);
     for (field, register) in [("GITS_CWRITER", &its.cwriter), ("GITS_CREADR", &its.creadr)] {
-        let offset = from.u64(field)?;
-        from.check(field, offset, offset & COMMAND == 0 && offset < queue_bytes(cbaser))?;
-        register.store(offset, Ordering::Relaxed);
+        // It may be beyond the queue, where two vCPUs wrote the queue and its end at the same time. Nothing is read there.
+        register.store(from.bits64(field, OFFSET)?, Ordering::Relaxed);
     }
     its.propbaser.store(from.bits64("GICR_PROPBASER", PROPBASER)?, Ordering::Relaxed);
     for register in &its.basers {

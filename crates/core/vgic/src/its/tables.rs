@@ -16,7 +16,7 @@ pub struct ItsConfig {
     /// How many bits the number of a device has: 1 to 15.
     pub device_bits: u32,
     /// How many bits the number of an event has: 1 to 15. With those of a device, they are 16 at most; each event of each
-    /// device takes four bytes.
+    /// device takes four bytes, and up to eight of a saved state.
     pub event_bits: u32,
 }
 
@@ -73,12 +73,26 @@ pub(crate) struct Its {
     busy: AtomicU32,
 }
 
-/// A thread works; no more, once this is dropped.
-pub(crate) struct Busy<'a>(&'a AtomicU32);
+/// A thread works; no more, once this is dropped. Unless it has done all, it notes that there is work: also where it ends by
+/// a panic of the embedder's.
+pub(crate) struct Busy<'a> {
+    its: &'a Its,
+    done: bool,
+}
+
+impl Busy<'_> {
+    /// Nothing is left to do.
+    pub(crate) fn finish(&mut self) {
+        self.done = true;
+    }
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        if !self.done {
+            self.its.has_work();
+        }
+        self.its.busy.store(0, Ordering::Release);
     }
 }
 
@@ -161,7 +175,7 @@ impl Its {
     pub(crate) fn begin(&self) -> Option<Busy<'_>> {
         // Released by the note that is taken next.
         let begins = self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        begins.then(|| Busy(&self.busy))
+        begins.then(|| Busy { its: self, done: false })
     }
 
     /// Whether the ITS is off, and no command is under way.

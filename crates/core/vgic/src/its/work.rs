@@ -56,14 +56,14 @@ impl<K: Kick> Vgic<K> {
         pause: &mut dyn FnMut(),
     ) -> Served {
         let Some(its) = &self.its else { return Served::Nothing };
-        let Some(_busy) = its.begin() else {
+        let Some(mut busy) = its.begin() else {
             its.has_work();
             return Served::More;
         };
         its.take_work();
         let served = self.serve_alone(its, memory, pause);
-        if served != Served::Nothing {
-            its.has_work();
+        if served == Served::Nothing {
+            busy.finish();
         }
         served
     }
@@ -159,17 +159,22 @@ impl<K: Kick> Vgic<K> {
                     self.configure(its, 0..self.lpis.len(), memory, pause);
                 }
             }
-            Command::Sync if self.is_lpi_recalled() => return Executed::Waits,
+            Command::Sync if self.is_lpi_recalled(pause) => return Executed::Waits,
             Command::Sync => {}
         }
         Executed::Yes
     }
 
-    /// Whether a running vCPU may still take an LPI that was disabled, or cleared.
-    fn is_lpi_recalled(&self) -> bool {
-        // As `is_recalled` of the registers: acquire, pairing with the release of who has taken the last one back.
-        self.recalled.load(Ordering::Acquire) != 0
-            && self.lpis.iter().any(|word| State(word.load(Ordering::Acquire)).is_recalled())
+    /// Whether a running vCPU may still take an LPI that was disabled, cleared, or moved to another vCPU.
+    fn is_lpi_recalled(&self, pause: &mut dyn FnMut()) -> bool {
+        if !self.is_any_recalled() {
+            return false;
+        }
+        let mut found = false;
+        in_parts(self.lpis.len(), pause, |lpi| {
+            found |= State(self.lpis[lpi].load(Ordering::Acquire)).is_recalled();
+        });
+        found
     }
 
     fn translate(&self, its: &Its, device: u32, event: u32) -> Option<()> {

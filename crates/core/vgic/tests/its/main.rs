@@ -7,6 +7,7 @@ mod guest;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod hardware;
 mod hostile;
+mod interrupted;
 #[path = "../common/memory.rs"]
 mod memory;
 mod naive;

@@ -1,8 +1,9 @@
 //! States of an ITS that was never saved so.
 
+use mayfly_vgic::{Frame, Read, Served};
 use proptest::prelude::*;
 
-use crate::guest::Guest;
+use crate::guest::{Guest, QUEUE};
 
 /// One that has mapped something, and has an LPI pending.
 fn guest() -> Guest {
@@ -79,4 +80,28 @@ fn commands_that_are_left_are_executed_by_the_machine_that_goes_on() {
     guest.post();
     guest.save_and_load();
     assert!(guest.is_pending(1));
+}
+
+/// As two vCPUs may leave it that write `GITS_CBASER` and `GITS_CWRITER` at the same time: the queue is shorter than it was
+/// when the end was compared with it.
+#[test]
+fn an_end_that_is_out_of_the_queue_is_loaded_and_nothing_is_read_there() {
+    let mut guest = guest();
+    guest.write(Frame::Its, 0, 4, 0);
+    let queue = 1 << 63 | QUEUE;
+    guest.write(Frame::Its, 0x80, 8, queue | 1);
+    guest.write(Frame::Its, 0x88, 8, 0x1fe0);
+    let bytes = guest.saved();
+    let at = bytes.windows(8).position(|window| window == (queue | 1).to_le_bytes()).unwrap();
+    guest.load(&changed(bytes, at, 0)).unwrap();
+    assert_eq!(guest.read(Frame::Its, 0x88, 8), Read::Value(0x1fe0));
+    guest.write(Frame::Its, 0, 4, 1);
+    assert_eq!(guest.serve(), Served::Nothing);
+    assert_eq!(guest.read(Frame::Its, 0x90, 8), Read::Value(0));
+    let again = guest.saved();
+    guest.load(&again).unwrap();
+    // A guest that begins anew has its commands executed.
+    guest.write(Frame::Its, 0, 4, 0);
+    guest.begin();
+    guest.command([5, 0, 0, 0]);
 }

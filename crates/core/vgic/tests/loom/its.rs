@@ -20,11 +20,18 @@ struct Memory {
     are_there: AtomicBool,
     /// How many were read.
     read: AtomicUsize,
+    /// Of the table of what is pending, the byte of LPIs 0 to 7.
+    pending: AtomicUsize,
 }
 
 impl Memory {
     fn new(commands: &'static [[u64; 4]]) -> Self {
-        Self { commands, are_there: AtomicBool::new(true), read: AtomicUsize::new(0) }
+        Self {
+            commands,
+            are_there: AtomicBool::new(true),
+            read: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -45,7 +52,8 @@ impl GuestTables for Memory {
         true
     }
 
-    fn write(&self, _: u64, _: &[u8]) -> bool {
+    fn write(&self, _: u64, from: &[u8]) -> bool {
+        self.pending.store(from[0].into(), Ordering::Relaxed);
         true
     }
 }
@@ -166,6 +174,25 @@ fn loom_no_lpi_is_pending_at_a_redistributor_that_was_turned_off() {
         }
         assert_eq!(read(&gic, Frame::Redistributors, 0) & 9, 0, "it is off");
         assert!(!gic.is_pending(&interface(&gic)), "an LPI is pending");
+    });
+}
+
+#[test]
+fn loom_an_lpi_that_was_pending_is_in_the_table_though_it_is_sent_while_lpis_are_turned_off() {
+    model(|| {
+        let world = Arc::new(World::default());
+        let memory = Memory::new(&MAPPED);
+        let gic = gic(&world, &memory, 4);
+        gic.send_msi(0, 0).unwrap();
+        let device = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.send_msi(0, 0).unwrap())
+        };
+        gic.write(Frame::Redistributors, 0, 4, 0);
+        gic.serve_its(&memory, &mut || ());
+        device.join().unwrap();
+        assert_eq!(memory.pending.load(Ordering::Relaxed), 1, "it is lost");
+        assert!(!gic.is_pending(&interface(&gic)), "it is pending");
     });
 }
 

@@ -207,6 +207,29 @@ fn loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it() {
     });
 }
 
+#[test]
+fn loom_an_interrupt_of_a_group_that_is_turned_off_and_on_while_a_vcpu_enters_is_given_or_told() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.sgi(1, SgiRegister::Sgi1, 1);
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || {
+                gic.write(Frame::Distributor, 0, 4, 0);
+                gic.write(Frame::Distributor, 0, 4, 1);
+            })
+        };
+        gic.enter(&mut cpu);
+        other.join().unwrap();
+        assert!(loaded(&cpu) == [0] || gic.is_stale(0), "it is neither given nor told");
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert_eq!(loaded(&cpu), [0], "it is lost");
+    });
+}
+
 /// `RWP` of the distributor: something that was turned off may be taken still.
 fn is_under_way(gic: &Gic) -> bool {
     let Read::Value(ctlr) = gic.read(0, Frame::Distributor, 0, 4) else {
