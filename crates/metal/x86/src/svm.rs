@@ -3,5 +3,6 @@
 pub mod event;
 pub mod exit;
 pub mod features;
+pub mod flush;
 pub mod permissions;
 pub mod vmcb;

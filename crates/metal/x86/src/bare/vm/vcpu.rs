@@ -17,6 +17,7 @@ use mayfly_x86::machine::{cpuid, layout, msr};
 use mayfly_x86::svm::event;
 use mayfly_x86::svm::exit::Exit;
 use mayfly_x86::svm::features::Features;
+use mayfly_x86::svm::flush::Own;
 use mayfly_x86::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
@@ -26,7 +27,7 @@ use super::load::{DESCRIPTORS_BYTES, Entry};
 use super::pending::Pending;
 use super::switch::{self, Registers, Resident};
 use crate::bare::processor::{interrupts, timer};
-use crate::bare::world::platform::{MACHINE, take_outdated};
+use crate::bare::world::platform::{MACHINE, OUTDATED};
 
 /// Its time slice is over.
 pub(super) const SLICE_OVER: u64 = 0;
@@ -71,6 +72,8 @@ pub(super) struct Processor {
     pub(super) told: Option<Event>,
     /// What it is to take next.
     pub(super) inject: Option<u64>,
+    /// What its next entry flushes of its own.
+    pub(super) outdated: Own,
     nmi: bool,
     /// It is in the handler of a non-maskable interrupt.
     in_nmi: bool,
@@ -109,6 +112,7 @@ impl Processor {
             behind: None,
             told: None,
             inject: None,
+            outdated: Own::default(),
             nmi: false,
             in_nmi: false,
             is_halted: false,
@@ -138,6 +142,7 @@ impl Processor {
     /// As after INIT.
     fn initialise(&mut self) {
         self.vmcb.save = Save::reset();
+        self.outdated.note(true);
         self.registers = Registers::default();
         // The processor's family, as its EDX has it.
         self.registers.0[2] = core::arch::x86_64::__cpuid(1).eax.into();
@@ -328,7 +333,7 @@ impl Guest<Npt> for Processor {
         let base = unsafe { translation.load() };
         self.vmcb.control.asid = base.vmid.0.into();
         self.vmcb.control.nested_cr3 = base.top.get() << PAGE_SHIFT;
-        let mut flush = base.flush;
+        self.outdated.note(base.flush);
         loop {
             if requests.any() {
                 return Event::Request;
@@ -343,8 +348,7 @@ impl Guest<Npt> for Processor {
                 }
                 self.set_alarm();
             }
-            self.vmcb.control.tlb_control =
-                self.features.tlb_control(take_outdated(), core::mem::take(&mut flush));
+            self.vmcb.control.tlb_control = self.outdated.take(&OUTDATED, self.features);
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
             unsafe { switch::enter(&mut self.vmcb, &mut self.registers) };
