@@ -27,6 +27,7 @@ extern "C" fn probe(line: u64) -> ! {
     prepare();
     let line = arguments(line);
     instructions();
+    control();
     registers();
     addresses();
     ports();
@@ -90,6 +91,7 @@ fn instructions() {
     ] {
         expect(name, bare(&code), UNDEFINED);
     }
+    expect("XGETBV, without CR4.OSXSAVE", bare(&[0x0f, 0x01, 0xd0]), UNDEFINED);
     expect("INVD", bare(&[0x0f, 0x08]), Outcome::Done(0, 0));
     expect("WBINVD", bare(&[0x0f, 0x09]), Outcome::Done(0, 0));
     expect("a call", bare(&[0x0f, 0x01, 0xd9]), Outcome::Done((-1000_i64).cast_unsigned(), 0));
@@ -109,6 +111,31 @@ fn instructions() {
         let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], leaf, 0, 0); // push rbx; cpuid; pop rbx
     }
     say!("instructions were tried");
+}
+
+/// Bits of CR4 that guests do not have, and those of long mode.
+fn control() {
+    // mov rax, cr4; xor rax, rcx; mov cr4, rax
+    const CHANGE: &[u8] = &[0x0f, 0x20, 0xe0, 0x48, 0x31, 0xc8, 0x0f, 0x22, 0xe0];
+    const READ_CR4: &[u8] = &[0x0f, 0x20, 0xe0]; // mov rax, cr4
+    let change = |bit: u32| with(CHANGE, 0, 1 << bit, 0);
+    let Outcome::Done(before, _) = bare(READ_CR4) else { return say!("FAILED: there is no CR4") };
+    // PAE; and MCE, LA57, VMXE, PCIDE, OSXSAVE, PKE, CET, and one that has no name.
+    for bit in [5, 6, 12, 13, 17, 18, 22, 23, 63] {
+        expect("a bit of CR4", change(bit), PROTECTION);
+        expect("CR4", bare(READ_CR4), Outcome::Done(before, 0));
+    }
+    // TSD, PGE, and OSFXSR, by R9 and a prefix too: mov r9, cr4; xor r9, rcx; mov cr4, r9; mov rax, cr4
+    for bit in [2, 7, 9] {
+        let code = &[
+            0x41, 0x0f, 0x20, 0xe1, 0x49, 0x31, 0xc9, 0x66, 0x41, 0x0f, 0x22, 0xe1, 0x0f, 0x20,
+            0xe0,
+        ];
+        for value in [before ^ 1 << bit, before] {
+            expect("CR4, changed", with(code, 0, 1 << bit, 0), Outcome::Done(value, 0));
+        }
+    }
+    say!("CR4 was tried");
 }
 
 /// MSRs that guests do not have, and values that those have not that they do.

@@ -15,6 +15,8 @@ pub enum Exit {
     Window,
     /// `CPUID`.
     Cpuid,
+    /// CR4 is written.
+    WriteCr4,
     /// `IRET`.
     Iret,
     /// `HLT`.
@@ -79,6 +81,7 @@ impl From<&Control> for Exit {
     fn from(control: &Control) -> Self {
         let (info, other) = (control.exit_info_1, control.exit_info_2);
         match control.exit_code {
+            0x14 => Self::WriteCr4,
             code @ 0x40..=0x5f => Self::Exception((code - 0x40) as u8, info as u32),
             0x60 => Self::Interrupt,
             0x61 => Self::Nmi,
@@ -127,6 +130,7 @@ mod tests {
             Exit::from(&control)
         };
         assert_eq!(exit(0x72, 0, 0), Exit::Cpuid);
+        assert_eq!(exit(0x14, 0, 0), Exit::WriteCr4);
         let port = |write| Exit::Port(Port { port: 0x3f8, bytes: 1, write, next: 7 });
         assert_eq!(exit(0x7b, 0x3f8_0010, 7), port(true));
         assert_eq!(exit(0x7b, 0x3f8_0011, 7), port(false));

@@ -156,7 +156,7 @@ impl Processor {
     }
 
     /// All its registers.
-    fn all(&self) -> Registers {
+    pub(super) fn all(&self) -> Registers {
         let mut general = self.registers.0;
         (general[0], general[4]) = (self.vmcb.save.rax, self.vmcb.save.rsp);
         Registers { general, flags: self.vmcb.save.rflags }

@@ -13,7 +13,7 @@ use mayfly_vm::stage2::Npt;
 use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::guest::emulation;
-use mayfly_x86::machine::{cpuid, layout, msr};
+use mayfly_x86::machine::{cpuid, cr4, layout, msr};
 use mayfly_x86::svm::event;
 use mayfly_x86::svm::exit::Exit;
 use mayfly_x86::svm::features::Features;
@@ -23,6 +23,7 @@ use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
 use super::board::Board;
 use super::counts::Reason;
+use super::exits;
 use super::load::{DESCRIPTORS_BYTES, Entry};
 use super::pending::Pending;
 use super::switch::{self, Registers, Resident};
@@ -63,6 +64,8 @@ pub(super) struct Processor {
     pub(super) apic: LocalApic,
     pub(super) board: Arc<Board>,
     pub(super) identity: cpuid::Vcpu,
+    /// The bits of CR4 that it has.
+    pub(super) cr4_bits: u64,
     pub(super) features: Features,
     /// What it has come out with, for a device.
     pub(super) pending: Option<Pending>,
@@ -100,13 +103,15 @@ impl Processor {
         let mut vmcb = Box::new(Vmcb::reset(ports, msrs));
         vmcb.control.tsc_offset = board.began.wrapping_neg();
         let has_tsc_aux = core::arch::x86_64::__cpuid(0x8000_0001).edx >> 27 & 1 != 0;
+        let identity = cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic };
         Self {
             vmcb,
             registers: Registers::default(),
             resident: Resident::new(has_tsc_aux),
             apic,
             board: Arc::clone(board),
-            identity: cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic },
+            identity,
+            cr4_bits: cr4::bits(identity, exits::machine_leaf),
             features,
             pending: None,
             behind: None,
