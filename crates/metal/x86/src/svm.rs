@@ -4,5 +4,6 @@ pub mod event;
 pub mod exit;
 pub mod features;
 pub mod flush;
+pub mod nmi;
 pub mod permissions;
 pub mod vmcb;

@@ -120,8 +120,8 @@ fn control() {
     const READ_CR4: &[u8] = &[0x0f, 0x20, 0xe0]; // mov rax, cr4
     let change = |bit: u32| with(CHANGE, 0, 1 << bit, 0);
     let Outcome::Done(before, _) = bare(READ_CR4) else { return say!("FAILED: there is no CR4") };
-    // PAE; and MCE, LA57, VMXE, PCIDE, OSXSAVE, PKE, CET, and one that has no name.
-    for bit in [5, 6, 12, 13, 17, 18, 22, 23, 63] {
+    // MCE, LA57, VMXE, PCIDE, OSXSAVE, PKE, CET, and one that has no name; and PAE, without which it does not go on.
+    for bit in [6, 12, 13, 17, 18, 22, 23, 63, 5] {
         expect("a bit of CR4", change(bit), PROTECTION);
         expect("CR4", bare(READ_CR4), Outcome::Done(before, 0));
     }

@@ -18,6 +18,7 @@ use mayfly_x86::svm::event;
 use mayfly_x86::svm::exit::Exit;
 use mayfly_x86::svm::features::Features;
 use mayfly_x86::svm::flush::Own;
+use mayfly_x86::svm::nmi::Nmi;
 use mayfly_x86::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
@@ -77,9 +78,7 @@ pub(super) struct Processor {
     pub(super) inject: Option<u64>,
     /// What its next entry flushes of its own.
     pub(super) outdated: Own,
-    nmi: bool,
-    /// It is in the handler of a non-maskable interrupt.
-    in_nmi: bool,
+    nmi: Nmi,
     pub(super) is_halted: bool,
     /// Nothing waits for it until then, by the host's counter, unless its APIC has something new, and the alarm is set. Not
     /// known when its turn begins.
@@ -118,8 +117,7 @@ impl Processor {
             told: None,
             inject: None,
             outdated: Own::default(),
-            nmi: false,
-            in_nmi: false,
+            nmi: Nmi::default(),
             is_halted: false,
             settled: None,
             slice_end: 0,
@@ -152,7 +150,7 @@ impl Processor {
         // The processor's family, as its EDX has it.
         self.registers.0[2] = core::arch::x86_64::__cpuid(1).eax.into();
         (self.pending, self.told, self.inject) = (None, None, None);
-        (self.nmi, self.in_nmi, self.is_halted) = (false, false, false);
+        (self.nmi, self.is_halted) = (Nmi::default(), false);
         self.vmcb.control.interrupt_shadow = 0;
         self.vmcb.control.event_injection = 0;
     }
@@ -197,7 +195,7 @@ impl Processor {
                 Some(ApicEvent::Startup(vector)) => {
                     self.vmcb.save.begin_real(u64::from(vector) << 12);
                 }
-                Some(ApicEvent::Nmi) => self.nmi = true,
+                Some(ApicEvent::Nmi) => self.nmi.arrive(),
                 None => break look.next,
             }
         };
@@ -207,8 +205,9 @@ impl Processor {
         let takes = self.vmcb.save.rflags & TAKES_INTERRUPTS != 0
             && self.vmcb.control.interrupt_shadow & 1 == 0;
         if self.is_halted {
-            let wakes =
-                self.inject.is_some() || self.nmi || takes && matches!(next, Next::Deliver(_));
+            let wakes = self.inject.is_some()
+                || self.nmi.can_be_taken()
+                || takes && matches!(next, Next::Deliver(_));
             if !wakes {
                 return Some(Event::Halt);
             }
@@ -225,10 +224,9 @@ impl Processor {
                 self.vmcb.control.event_injection = word;
                 waiting
             }
-            None if self.nmi && !self.in_nmi && self.vmcb.control.interrupt_shadow & 1 == 0 => {
-                (self.nmi, self.in_nmi) = (false, true);
+            None if self.nmi.can_be_taken() && self.vmcb.control.interrupt_shadow & 1 == 0 => {
+                self.nmi.take();
                 self.vmcb.control.event_injection = event::nmi();
-                self.vmcb.control.intercepts[0] |= first::IRET;
                 waiting
             }
             None if takes && matches!(next, Next::Deliver(_)) => {
@@ -244,7 +242,11 @@ impl Processor {
             None => waiting,
         };
         self.set_window(window);
-        let is_quiet = window.is_none() && !self.nmi && !self.in_nmi;
+        self.vmcb.control.intercepts[0] &= !first::IRET;
+        if self.nmi.wants_iret() {
+            self.vmcb.control.intercepts[0] |= first::IRET;
+        }
+        let is_quiet = window.is_none() && self.nmi.is_quiet();
         self.settled = is_quiet.then(|| self.due());
         None
     }
@@ -288,6 +290,7 @@ impl Processor {
         control.tlb_control = 0;
         control.event_injection = 0;
         self.inject = event::again(control.exit_interrupt_info);
+        self.nmi.came_out(self.vmcb.save.rip, self.vmcb.save.rsp);
         let cr8 = (control.virtual_interrupts & TASK_PRIORITY) as u8;
         if cr8 != self.apic.cr8() {
             self.settled = None;
@@ -307,10 +310,7 @@ impl Processor {
             // It is taken as soon as the host is back.
             Exit::Nmi => {}
             Exit::Window => self.board.counts.count(Reason::Window),
-            Exit::Iret => {
-                self.in_nmi = false;
-                self.vmcb.control.intercepts[0] &= !first::IRET;
-            }
+            Exit::Iret => self.nmi.iret(self.vmcb.save.rip, self.vmcb.save.rsp),
             Exit::Shutdown => return Some(Event::Custom(SHUT_DOWN)),
             Exit::Invalid => return Some(Event::Custom(CANNOT | u64::MAX << 8)),
             Exit::Other(code) => return Some(Event::Custom(CANNOT | code << 8)),
