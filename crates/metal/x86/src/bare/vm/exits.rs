@@ -1,7 +1,5 @@
 //! What an instruction gets that a guest came out for.
 
-use core::arch::x86_64::__cpuid_count;
-
 use mayfly_vm::{Event, PortAccess};
 use mayfly_x86::guest::address;
 use mayfly_x86::machine::{cpuid, cr4};
@@ -11,18 +9,12 @@ use mayfly_x86_decode::{Mode, Operation, System, Width};
 
 use super::counts::Reason;
 use super::pending::Pending;
-use super::vcpu::Processor;
+use super::vcpu::{Processor, machine_leaf};
 
 /// What a hypercall that there is not returns (`KVM_ENOSYS`).
 const NO_CALL: i64 = -1000;
 const DEBUG: u8 = 1;
 const MACHINE_CHECK: u8 = 18;
-
-/// What the machine's processor reads at a leaf of CPUID.
-pub(super) fn machine_leaf(leaf: u32, sub: u32) -> cpuid::Leaf {
-    let said = __cpuid_count(leaf, sub);
-    [said.eax, said.ebx, said.ecx, said.edx]
-}
 
 impl Processor {
     /// Answers an instruction, or its fault. What it comes out with for the core, if it does.

@@ -14,7 +14,7 @@ use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::guest::emulation;
 use mayfly_x86::machine::{cpuid, cr4, layout, msr};
-use mayfly_x86::svm::event;
+use mayfly_x86::svm::event::{self, Met};
 use mayfly_x86::svm::exit::Exit;
 use mayfly_x86::svm::features::Features;
 use mayfly_x86::svm::flush::Own;
@@ -24,10 +24,10 @@ use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
 use super::board::Board;
 use super::counts::Reason;
-use super::exits;
 use super::load::{DESCRIPTORS_BYTES, Entry};
 use super::pending::Pending;
 use super::switch::{self, Registers, Resident};
+use super::window::{self, TASK_PRIORITY};
 use crate::bare::processor::{interrupts, timer};
 use crate::bare::world::platform::{MACHINE, OUTDATED};
 
@@ -46,14 +46,10 @@ struct Map<const BYTES: usize>([u8; BYTES]);
 static PORTS: Map<PORT_MAP_BYTES> = Map([0xff; PORT_MAP_BYTES]);
 static MSRS: Map<MSR_MAP_BYTES> = Map(permissions::msr_map(&msr::DIRECT));
 
+/// `CR0.PE`.
+const PROTECTED: u64 = 1 << 0;
 /// `RFLAGS.IF`.
 const TAKES_INTERRUPTS: u64 = 1 << 9;
-/// Of the virtual interrupt (APM volume 2, 15.21): `V_TPR`, `V_IRQ`, `V_INTR_PRIO`, `V_IGN_TPR`.
-const TASK_PRIORITY: u64 = 0xf;
-const REQUESTED: u64 = 1 << 8;
-const PRIORITY_SHIFT: u32 = 16;
-const PRIORITY: u64 = 0xf << PRIORITY_SHIFT;
-const IGNORES_PRIORITY: u64 = 1 << 20;
 /// A guest's timer interrupts no sooner than this after the last entry, in nanoseconds.
 const SHORTEST: u64 = 20_000;
 
@@ -76,6 +72,8 @@ pub(super) struct Processor {
     pub(super) told: Option<Event>,
     /// What it is to take next.
     pub(super) inject: Option<u64>,
+    /// The vector of an interrupt that it has accepted, and was taking when an exception came before it.
+    displaced: Option<u8>,
     /// What its next entry flushes of its own.
     pub(super) outdated: Own,
     nmi: Nmi,
@@ -110,12 +108,13 @@ impl Processor {
             apic,
             board: Arc::clone(board),
             identity,
-            cr4_bits: cr4::bits(identity, exits::machine_leaf),
+            cr4_bits: cr4::bits(identity, machine_leaf),
             features,
             pending: None,
             behind: None,
             told: None,
             inject: None,
+            displaced: None,
             outdated: Own::default(),
             nmi: Nmi::default(),
             is_halted: false,
@@ -149,7 +148,8 @@ impl Processor {
         self.registers = Registers::default();
         // The processor's family, as its EDX has it.
         self.registers.0[2] = core::arch::x86_64::__cpuid(1).eax.into();
-        (self.pending, self.told, self.inject) = (None, None, None);
+        (self.pending, self.told) = (None, None);
+        (self.inject, self.displaced) = (None, None);
         (self.nmi, self.is_halted) = (Nmi::default(), false);
         self.vmcb.control.interrupt_shadow = 0;
         self.vmcb.control.event_injection = 0;
@@ -167,13 +167,24 @@ impl Processor {
         !waits || self.board.vapic.is_stale(self.apic.vcpu()) || self.due() <= now
     }
 
-    /// Has it take an exception in place of its instruction. If it was taking one, it shuts down: the handler of that one is
-    /// as much out of reach.
+    /// Has it take an exception in place of its instruction, or of what it was taking.
     pub(super) fn raise(&mut self, exception: event::Exception) {
-        if self.inject.is_some_and(event::is_exception) {
-            self.told = Some(Event::Custom(SHUT_DOWN));
-        }
-        self.inject = Some(event::exception(exception));
+        let protected = self.vmcb.save.cr0 & PROTECTED != 0;
+        self.inject = match event::meet(self.inject, exception, protected) {
+            Met::Takes(word) => Some(word),
+            Met::Displaces(word, vector) => {
+                self.displaced = Some(vector);
+                Some(word)
+            }
+            Met::DisplacesNmi(word) => {
+                self.nmi.put_back();
+                Some(word)
+            }
+            Met::ShutsDown => {
+                self.told = Some(Event::Custom(SHUT_DOWN));
+                None
+            }
+        };
     }
 
     /// Whether it can go in as it is: nothing has come for it since it was last prepared.
@@ -207,18 +218,14 @@ impl Processor {
         if self.is_halted {
             let wakes = self.inject.is_some()
                 || self.nmi.can_be_taken()
-                || takes && matches!(next, Next::Deliver(_));
+                || takes && (self.displaced.is_some() || matches!(next, Next::Deliver(_)));
             if !wakes {
                 return Some(Event::Halt);
             }
             self.is_halted = false;
         }
-        self.set_priority();
-        let waiting = match next {
-            Next::Nothing => None,
-            Next::Deliver(vector) => Some((vector, true)),
-            Next::Masked(vector) => Some((vector, false)),
-        };
+        window::set_priority(&mut self.vmcb.control, self.apic.cr8());
+        let waiting = window::of(next);
         let window = match self.inject.take() {
             Some(word) => {
                 self.vmcb.control.event_injection = word;
@@ -229,19 +236,22 @@ impl Processor {
                 self.vmcb.control.event_injection = event::nmi();
                 waiting
             }
+            None if takes && self.displaced.is_some() => {
+                self.vmcb.control.event_injection =
+                    self.displaced.take().map_or(0, event::interrupt);
+                waiting
+            }
             None if takes && matches!(next, Next::Deliver(_)) => {
                 if let Some(vector) = board.vapic.accept(&mut self.apic) {
                     self.vmcb.control.event_injection = event::interrupt(vector);
                 }
-                match board.vapic.next(&self.apic) {
-                    Next::Nothing => None,
-                    Next::Deliver(vector) => Some((vector, true)),
-                    Next::Masked(vector) => Some((vector, false)),
-                }
+                window::of(board.vapic.next(&self.apic))
             }
             None => waiting,
         };
-        self.set_window(window);
+        // One that was accepted is before what waits in the APIC.
+        let window = self.displaced.map(|vector| (vector, true)).or(window);
+        window::set(&mut self.vmcb.control, window);
         self.vmcb.control.intercepts[0] &= !first::IRET;
         if self.nmi.wants_iret() {
             self.vmcb.control.intercepts[0] |= first::IRET;
@@ -249,27 +259,6 @@ impl Processor {
         let is_quiet = window.is_none() && self.nmi.is_quiet();
         self.settled = is_quiet.then(|| self.due());
         None
-    }
-
-    /// The guest's CR8 is its APIC's task priority.
-    fn set_priority(&mut self) {
-        let virtual_interrupts = &mut self.vmcb.control.virtual_interrupts;
-        *virtual_interrupts = *virtual_interrupts & !TASK_PRIORITY | u64::from(self.apic.cr8());
-    }
-
-    /// Has the guest come out as soon as it takes an interrupt of this vector, or, if it is not to be delivered yet, as soon
-    /// as it lowers its priority for it.
-    fn set_window(&mut self, waiting: Option<(u8, bool)>) {
-        let control = &mut self.vmcb.control;
-        control.virtual_interrupts &= !(REQUESTED | PRIORITY | IGNORES_PRIORITY);
-        control.intercepts[0] &= !first::VIRTUAL_INTERRUPT;
-        if let Some((vector, delivers)) = waiting {
-            control.intercepts[0] |= first::VIRTUAL_INTERRUPT;
-            control.virtual_interrupts |= REQUESTED | u64::from(vector >> 4) << PRIORITY_SHIFT;
-            if delivers {
-                control.virtual_interrupts |= IGNORES_PRIORITY;
-            }
-        }
     }
 
     /// Sets the alarm for the end of the time slice, or for what the guest's timer asks for.
@@ -318,6 +307,12 @@ impl Processor {
         }
         None
     }
+}
+
+/// What the machine's processor reads at a leaf of CPUID.
+pub(super) fn machine_leaf(leaf: u32, sub: u32) -> cpuid::Leaf {
+    let said = core::arch::x86_64::__cpuid_count(leaf, sub);
+    [said.eax, said.ebx, said.ecx, said.edx]
 }
 
 impl Guest<Npt> for Processor {
