@@ -91,6 +91,8 @@ fn instructions() {
     ] {
         expect(name, bare(&code), UNDEFINED);
     }
+    expect("RDPRU", bare(&[0x0f, 0x01, 0xfd]), UNDEFINED);
+    expect("RDPMC", bare(&[0x0f, 0x33]), PROTECTION);
     expect("XGETBV, without CR4.OSXSAVE", bare(&[0x0f, 0x01, 0xd0]), UNDEFINED);
     expect("INVD", bare(&[0x0f, 0x08]), Outcome::Done(0, 0));
     expect("WBINVD", bare(&[0x0f, 0x09]), Outcome::Done(0, 0));

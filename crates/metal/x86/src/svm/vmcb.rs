@@ -149,6 +149,8 @@ pub mod second {
     pub const MONITOR: u32 = 0b111 << 10;
     /// `XSETBV`.
     pub const XSETBV: u32 = 1 << 13;
+    /// `RDPRU`.
+    pub const RDPRU: u32 = 1 << 14;
 }
 
 /// `EFER.SVME`, which the guest's own has to have too (15.5.1).
@@ -171,7 +173,8 @@ const SECOND: u32 = second::VMRUN
     | second::SVM
     | second::WBINVD
     | second::MONITOR
-    | second::XSETBV;
+    | second::XSETBV
+    | second::RDPRU;
 /// `#AC` and `#DB`, which a CPU can raise without end in the course of raising them (CVE-2015-5307, CVE-2015-8104), and
 /// `#MC`, which is the machine's.
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;

@@ -41,6 +41,11 @@ impl Processor {
             }
             // Caches are coherent, and hold nothing that is to be dropped.
             Exit::Caches => self.skip(),
+            // There are no counters.
+            Exit::CounterRead => {
+                self.count(Reason::Refused);
+                self.raise(Exception::GeneralProtection);
+            }
             Exit::PortString => {
                 self.count(Reason::Undecoded);
                 self.raise(Exception::GeneralProtection);
