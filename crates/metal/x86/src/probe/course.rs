@@ -11,6 +11,8 @@ const UNDEFINED: Outcome = Outcome::Raised(6);
 const PROTECTION: Outcome = Outcome::Raised(13);
 const IOAPIC: u64 = 0xfec0_0000;
 const APIC: u64 = 0xfee0_0000;
+/// scripts/metal-x86 gives this VM 64 MiB.
+const MEMORY_END: u64 = 64 << 20;
 const NOWHERE: u64 = 0xd000_0000;
 /// Ports of devices, which do more than say something.
 const POWER: core::ops::Range<u16> = 0x600..0x603;
@@ -181,6 +183,12 @@ fn addresses() {
     expect("to read nothing", with(READ, 0, 0, NOWHERE), Outcome::Done(0xffff_ffff, NOWHERE));
     expect("to write nothing", with(WRITE, 7, 0, NOWHERE), Outcome::Done(7, NOWHERE));
     expect("to execute nothing", with(&[0xff, 0xe2], 0, 0, NOWHERE), PROTECTION); // jmp rdx
+    // An access of which the first part lies in memory, and the second in nothing.
+    for (name, code) in [("to read over the end", READ), ("to write over the end", WRITE)] {
+        for behind in 1..4 {
+            expect(name, with(code, 0, 0, MEMORY_END - behind), PROTECTION);
+        }
+    }
     // The IOAPIC: its select register is what was written, in each of the ways that are carried out.
     expect("to write the IOAPIC", with(WRITE, 1, 0, IOAPIC), Outcome::Done(1, IOAPIC));
     expect("to read the IOAPIC", with(READ, 0, 0, IOAPIC), Outcome::Done(1, IOAPIC));
