@@ -5,7 +5,7 @@ use core::panic::PanicInfo;
 use x86_64::instructions::port::Port;
 
 use super::console::say;
-use super::tried::{Outcome, bare, prepare, with};
+use super::tried::{Outcome, bare, non_maskable, prepare, with};
 
 const UNDEFINED: Outcome = Outcome::Raised(6);
 const PROTECTION: Outcome = Outcome::Raised(13);
@@ -32,6 +32,7 @@ extern "C" fn probe(line: u64) -> ! {
     control();
     registers();
     addresses();
+    interrupts();
     ports();
     if line.contains("measures") {
         measures();
@@ -211,6 +212,19 @@ fn addresses() {
         let _ = with(READ, 0, 0, IOAPIC + offset);
     }
     say!("addresses were tried");
+}
+
+/// Non-maskable interrupts that it sends itself: one, which sends another.
+fn interrupts() {
+    let place = APIC + 0x300;
+    expect("to send an NMI", with(WRITE, 0x4400, 0, place), Outcome::Done(0x4400, place));
+    // It comes out behind the handler, and takes the other.
+    let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], 0, 0, 0); // push rbx; cpuid; pop rbx
+    let came = non_maskable();
+    if came != (2, 0) {
+        say!("FAILED: NMIs: {} came, {} of them in the handler of another", came.0, came.1);
+    }
+    say!("NMIs were tried");
 }
 
 /// How many ticks of the counter it takes, on average, to come out and go on. Under QEMU's `-icount shift=0` these are
