@@ -3,5 +3,6 @@
 pub mod acpi;
 pub mod clock;
 pub mod cpuid;
+pub mod cr4;
 pub mod layout;
 pub mod msr;

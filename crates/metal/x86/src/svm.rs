@@ -3,5 +3,7 @@
 pub mod event;
 pub mod exit;
 pub mod features;
+pub mod flush;
+pub mod nmi;
 pub mod permissions;
 pub mod vmcb;

@@ -12,6 +12,7 @@ mod msrs;
 mod pending;
 mod switch;
 mod vcpu;
+mod window;
 
 use alloc::sync::Arc;
 

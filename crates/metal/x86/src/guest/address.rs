@@ -62,6 +62,31 @@ pub fn operand(save: &Save, memory: &Memory, registers: &[u64; 16], next: u64) -
     }
 }
 
+const PAGE: u64 = 4096;
+
+/// What of an operand an access may have been that the CPU has named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Its beginning.
+    Beginning,
+    /// What of it lies in its second page.
+    SecondPage,
+    /// Nothing.
+    None,
+}
+
+/// What of an operand of so many bytes at `linear` lies where `address` does in its page.
+pub const fn part(linear: u64, bytes: u64, address: u64) -> Part {
+    let (begins, at) = (linear % PAGE, address % PAGE);
+    if begins == at {
+        Part::Beginning
+    } else if at < (begins + bytes).saturating_sub(PAGE) {
+        Part::SecondPage
+    } else {
+        Part::None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use mayfly_x86_decode::{Base, Width};
@@ -74,6 +99,27 @@ mod tests {
         save.cs.attributes = attributes;
         save.cs.base = 0x10_0000;
         save
+    }
+
+    #[test]
+    fn an_access_is_the_beginning_of_its_operand_or_lies_in_its_second_page() {
+        for bytes in [1, 2, 4, 8] {
+            for linear in 0x7_0000_0ff0_u64..0x7_0000_1010 {
+                for address in (0xfee0_0000_u64..0xfee0_0010).chain(0xfee0_0ff0..0xfee0_1000) {
+                    let is_in_second = (1..bytes)
+                        .map(|after| linear + after)
+                        .any(|at| at / PAGE != linear / PAGE && at % PAGE == address % PAGE);
+                    let expected = match (linear % PAGE == address % PAGE, is_in_second) {
+                        (true, _) => Part::Beginning,
+                        (false, true) => Part::SecondPage,
+                        (false, false) => Part::None,
+                    };
+                    assert_eq!(part(linear, bytes, address), expected, "{linear:#x} {address:#x}");
+                }
+            }
+        }
+        assert_eq!(part(0x5ffe, 4, 0x400_0000), Part::SecondPage);
+        assert_eq!(part(u64::MAX, 8, 0x1000), Part::SecondPage);
     }
 
     #[test]

@@ -5,12 +5,14 @@ use core::panic::PanicInfo;
 use x86_64::instructions::port::Port;
 
 use super::console::say;
-use super::tried::{Outcome, bare, prepare, with};
+use super::tried::{Outcome, bare, non_maskable, prepare, with};
 
 const UNDEFINED: Outcome = Outcome::Raised(6);
 const PROTECTION: Outcome = Outcome::Raised(13);
 const IOAPIC: u64 = 0xfec0_0000;
 const APIC: u64 = 0xfee0_0000;
+/// scripts/metal-x86 gives this VM 64 MiB.
+const MEMORY_END: u64 = 64 << 20;
 const NOWHERE: u64 = 0xd000_0000;
 /// Ports of devices, which do more than say something.
 const POWER: core::ops::Range<u16> = 0x600..0x603;
@@ -27,8 +29,10 @@ extern "C" fn probe(line: u64) -> ! {
     prepare();
     let line = arguments(line);
     instructions();
+    control();
     registers();
     addresses();
+    interrupts();
     ports();
     if line.contains("measures") {
         measures();
@@ -90,6 +94,9 @@ fn instructions() {
     ] {
         expect(name, bare(&code), UNDEFINED);
     }
+    expect("RDPRU", bare(&[0x0f, 0x01, 0xfd]), UNDEFINED);
+    expect("RDPMC", bare(&[0x0f, 0x33]), PROTECTION);
+    expect("XGETBV, without CR4.OSXSAVE", bare(&[0x0f, 0x01, 0xd0]), UNDEFINED);
     expect("INVD", bare(&[0x0f, 0x08]), Outcome::Done(0, 0));
     expect("WBINVD", bare(&[0x0f, 0x09]), Outcome::Done(0, 0));
     expect("a call", bare(&[0x0f, 0x01, 0xd9]), Outcome::Done((-1000_i64).cast_unsigned(), 0));
@@ -109,6 +116,31 @@ fn instructions() {
         let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], leaf, 0, 0); // push rbx; cpuid; pop rbx
     }
     say!("instructions were tried");
+}
+
+/// Bits of CR4 that guests do not have, and those of long mode.
+fn control() {
+    // mov rax, cr4; xor rax, rcx; mov cr4, rax
+    const CHANGE: &[u8] = &[0x0f, 0x20, 0xe0, 0x48, 0x31, 0xc8, 0x0f, 0x22, 0xe0];
+    const READ_CR4: &[u8] = &[0x0f, 0x20, 0xe0]; // mov rax, cr4
+    let change = |bit: u32| with(CHANGE, 0, 1 << bit, 0);
+    let Outcome::Done(before, _) = bare(READ_CR4) else { return say!("FAILED: there is no CR4") };
+    // MCE, LA57, VMXE, PCIDE, OSXSAVE, PKE, CET, and one that has no name; and PAE, without which it does not go on.
+    for bit in [6, 12, 13, 17, 18, 22, 23, 63, 5] {
+        expect("a bit of CR4", change(bit), PROTECTION);
+        expect("CR4", bare(READ_CR4), Outcome::Done(before, 0));
+    }
+    // TSD, PGE, and OSFXSR, by R9 and a prefix too: mov r9, cr4; xor r9, rcx; mov cr4, r9; mov rax, cr4
+    for bit in [2, 7, 9] {
+        let code = &[
+            0x41, 0x0f, 0x20, 0xe1, 0x49, 0x31, 0xc9, 0x66, 0x41, 0x0f, 0x22, 0xe1, 0x0f, 0x20,
+            0xe0,
+        ];
+        for value in [before ^ 1 << bit, before] {
+            expect("CR4, changed", with(code, 0, 1 << bit, 0), Outcome::Done(value, 0));
+        }
+    }
+    say!("CR4 was tried");
 }
 
 /// MSRs that guests do not have, and values that those have not that they do.
@@ -152,6 +184,12 @@ fn addresses() {
     expect("to read nothing", with(READ, 0, 0, NOWHERE), Outcome::Done(0xffff_ffff, NOWHERE));
     expect("to write nothing", with(WRITE, 7, 0, NOWHERE), Outcome::Done(7, NOWHERE));
     expect("to execute nothing", with(&[0xff, 0xe2], 0, 0, NOWHERE), PROTECTION); // jmp rdx
+    // An access of which the first part lies in memory, and the second in nothing.
+    for (name, code) in [("to read over the end", READ), ("to write over the end", WRITE)] {
+        for behind in 1..4 {
+            expect(name, with(code, 0, 0, MEMORY_END - behind), PROTECTION);
+        }
+    }
     // The IOAPIC: its select register is what was written, in each of the ways that are carried out.
     expect("to write the IOAPIC", with(WRITE, 1, 0, IOAPIC), Outcome::Done(1, IOAPIC));
     expect("to read the IOAPIC", with(READ, 0, 0, IOAPIC), Outcome::Done(1, IOAPIC));
@@ -174,6 +212,19 @@ fn addresses() {
         let _ = with(READ, 0, 0, IOAPIC + offset);
     }
     say!("addresses were tried");
+}
+
+/// Non-maskable interrupts that it sends itself: one, which sends another.
+fn interrupts() {
+    let place = APIC + 0x300;
+    expect("to send an NMI", with(WRITE, 0x4400, 0, place), Outcome::Done(0x4400, place));
+    // It comes out behind the handler, and takes the other.
+    let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], 0, 0, 0); // push rbx; cpuid; pop rbx
+    let came = non_maskable();
+    if came != (2, 0) {
+        say!("FAILED: NMIs: {} came, {} of them in the handler of another", came.0, came.1);
+    }
+    say!("NMIs were tried");
 }
 
 /// How many ticks of the counter it takes, on average, to come out and go on. Under QEMU's `-icount shift=0` these are

@@ -55,6 +55,35 @@ raised:
     movq saved_stack(%rip), %rsp
     jmp *%r15
 
+# The handler of non-maskable interrupts counts them, and those among them that have come while it ran. In the first it has its
+# APIC send another, and comes out once more while that waits.
+    .balign 16
+    .global nmi
+nmi:
+    pushq %rax
+    pushq %rbx
+    pushq %rcx
+    pushq %rdx
+    leaq nmi(%rip), %rax
+    cmpq %rax, 32(%rsp)
+    jb 1f
+    leaq 3f(%rip), %rax
+    cmpq %rax, 32(%rsp)
+    ja 1f
+    incl nmis_nested(%rip)
+1:  incl nmis(%rip)
+    cmpl $1, nmis(%rip)
+    jne 2f
+    movl $0xfee00300, %eax
+    movl $0x4400, (%rax)
+    xorl %eax, %eax
+    cpuid
+2:  popq %rdx
+    popq %rcx
+    popq %rbx
+    popq %rax
+3:  iretq
+
 # try(code in RDI, its RAX in RSI, its RCX in RDX, its RDX in RCX, place for the RAX and RDX that it leaves in R8): calls the
 # code, which may end by RET. Returns the number of the exception, or -1.
     .global try_code
@@ -93,6 +122,11 @@ try_code:
     .balign 16
 saved_stack:
     .quad 0
+    .global nmis, nmis_nested
+nmis:
+    .long 0
+nmis_nested:
+    .long 0
     .balign 16
     .skip 0x4000
 stack_top:

@@ -10,6 +10,9 @@ core::arch::global_asm!(include_str!("start.S"), options(att_syntax));
 
 unsafe extern "C" {
     static vectors: u8;
+    static nmi: u8;
+    static nmis: u32;
+    static nmis_nested: u32;
     fn try_code(code: u64, rax: u64, rcx: u64, rdx: u64, left: *mut [u64; 2]) -> i64;
 }
 
@@ -48,7 +51,7 @@ pub(super) fn prepare() {
     unsafe {
         table.divide_error.set_handler_addr(at(0));
         table.debug.set_handler_addr(at(1));
-        table.non_maskable_interrupt.set_handler_addr(at(2));
+        table.non_maskable_interrupt.set_handler_addr(VirtAddr::new(addr_of!(nmi) as u64));
         table.breakpoint.set_handler_addr(at(3));
         table.overflow.set_handler_addr(at(4));
         table.bound_range_exceeded.set_handler_addr(at(5));
@@ -65,6 +68,12 @@ pub(super) fn prepare() {
         table.machine_check.set_handler_addr(at(18));
         table.load_unsafe();
     }
+}
+
+/// How many non-maskable interrupts have come, and how many of them in the handler of another.
+pub(super) fn non_maskable() -> (u32, u32) {
+    // SAFETY: `start.S`'s, which the handler alone writes.
+    unsafe { (addr_of!(nmis).read_volatile(), addr_of!(nmis_nested).read_volatile()) }
 }
 
 /// Executes `code`, which changes RAX, RCX, RDX, R9, R10 and flags alone, with these registers.

@@ -15,6 +15,8 @@ pub enum Exit {
     Window,
     /// `CPUID`.
     Cpuid,
+    /// CR4 is written.
+    WriteCr4,
     /// `IRET`.
     Iret,
     /// `HLT`.
@@ -34,6 +36,8 @@ pub enum Exit {
     },
     /// `XSETBV`.
     SetXcr,
+    /// `RDPMC`.
+    CounterRead,
     /// An instruction that guests do not have here.
     Undefined,
     /// It has shut its CPU down: a triple fault.
@@ -79,6 +83,7 @@ impl From<&Control> for Exit {
     fn from(control: &Control) -> Self {
         let (info, other) = (control.exit_info_1, control.exit_info_2);
         match control.exit_code {
+            0x14 => Self::WriteCr4,
             code @ 0x40..=0x5f => Self::Exception((code - 0x40) as u8, info as u32),
             0x60 => Self::Interrupt,
             0x61 => Self::Nmi,
@@ -98,8 +103,9 @@ impl From<&Control> for Exit {
             0x7c => Self::Msr { write: info & 1 != 0 },
             0x7f => Self::Shutdown,
             0x81 => Self::Call,
-            // RDPMC, INVLPGA, VMRUN, VMLOAD to SKINIT, MONITOR and MWAIT.
-            0x6f | 0x7a | 0x80 | 0x82..=0x86 | 0x8a..=0x8c => Self::Undefined,
+            0x6f => Self::CounterRead,
+            // INVLPGA, VMRUN, VMLOAD to SKINIT, MONITOR, MWAIT, and RDPRU.
+            0x7a | 0x80 | 0x82..=0x86 | 0x8a..=0x8c | 0x8e => Self::Undefined,
             0x8d => Self::SetXcr,
             0x400 => Self::NestedFault(NestedFault {
                 address: other,
@@ -127,6 +133,8 @@ mod tests {
             Exit::from(&control)
         };
         assert_eq!(exit(0x72, 0, 0), Exit::Cpuid);
+        assert_eq!(exit(0x14, 0, 0), Exit::WriteCr4);
+        assert_eq!(exit(0x6f, 0, 0), Exit::CounterRead);
         let port = |write| Exit::Port(Port { port: 0x3f8, bytes: 1, write, next: 7 });
         assert_eq!(exit(0x7b, 0x3f8_0010, 7), port(true));
         assert_eq!(exit(0x7b, 0x3f8_0011, 7), port(false));
@@ -142,10 +150,10 @@ mod tests {
         assert_eq!(exit(0x7d, 0, 0), Exit::Other(0x7d));
     }
 
-    /// A guest that has SVM instructions of its own is refused each of them.
+    /// A guest that has SVM instructions of its own is refused each of them; and so are those of registers that it has not.
     #[test]
-    fn each_instruction_of_svm_is_undefined() {
-        for code in [0x80_u64, 0x82, 0x83, 0x84, 0x85, 0x86, 0x7a] {
+    fn each_instruction_that_cpuid_does_not_list_is_undefined() {
+        for code in [0x80_u64, 0x82, 0x83, 0x84, 0x85, 0x86, 0x7a, 0x8a, 0x8b, 0x8c, 0x8e] {
             let mut control = Vmcb::reset(0, 0).control;
             control.exit_code = code;
             assert_eq!(Exit::from(&control), Exit::Undefined, "{code:#x}");

@@ -149,6 +149,8 @@ pub mod second {
     pub const MONITOR: u32 = 0b111 << 10;
     /// `XSETBV`.
     pub const XSETBV: u32 = 1 << 13;
+    /// `RDPRU`.
+    pub const RDPRU: u32 = 1 << 14;
 }
 
 /// `EFER.SVME`, which the guest's own has to have too (15.5.1).
@@ -171,10 +173,14 @@ const SECOND: u32 = second::VMRUN
     | second::SVM
     | second::WBINVD
     | second::MONITOR
-    | second::XSETBV;
+    | second::XSETBV
+    | second::RDPRU;
 /// `#AC` and `#DB`, which a CPU can raise without end in the course of raising them (CVE-2015-5307, CVE-2015-8104), and
 /// `#MC`, which is the machine's.
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+
+/// Of [`Control::intercept_cr`]: CR4 is written. The guest's CPU has more bits than the guest ([`crate::machine::cr4`]).
+const WRITES_CR4: u32 = 1 << 20;
 
 /// `V_INTR_MASKING`: the guest's `RFLAGS.IF` does not keep the machine's interrupts back (15.21.1).
 const MASKS_VIRTUALLY: u64 = 1 << 24;
@@ -188,7 +194,7 @@ impl Vmcb {
     pub const fn reset(iopm_base: u64, msrpm_base: u64) -> Self {
         Self {
             control: Control {
-                intercept_cr: 0,
+                intercept_cr: WRITES_CR4,
                 intercept_dr: 0,
                 intercept_exceptions: EXCEPTIONS,
                 intercepts: [FIRST, SECOND],

@@ -1,15 +1,17 @@
 //! SVM, turned on.
 
-use core::arch::x86_64::{__cpuid, CpuidResult};
+use core::arch::x86_64::{__cpuid, __cpuid_count, CpuidResult};
 use core::cell::UnsafeCell;
 
 use mayfly_x86::svm::features::Features;
 use mayfly_x86::svm::vmcb::SVME;
 use x86_64::registers::control::{Cr4, Cr4Flags};
 use x86_64::registers::model_specific::{Efer, EferFlags, Msr};
+use x86_64::registers::xcontrol::XCr0;
 
 const VM_CR: u32 = 0xc001_0114;
 const VM_HSAVE_PA: u32 = 0xc001_0117;
+const IA32_XSS: u32 = 0xda0;
 /// `VM_CR.SVMDIS` (APM volume 2, 15.30.1).
 const SVM_DISABLED: u64 = 1 << 4;
 
@@ -64,6 +66,24 @@ pub(crate) fn features() -> Result<Features, Lacking> {
     Features::new(extended.ecx, said.eax, said.ebx, said.edx).ok_or(Lacking::Svm)
 }
 
+/// Turns off what XSAVE has beyond x87 and SSE, so that no guest reaches it, whatever ran before: AVX, for one, needs its
+/// bit of XCR0.
+fn narrow() {
+    let features = __cpuid(1).ecx;
+    if features >> 26 & 1 == 0 {
+        return;
+    }
+    // SAFETY: the CPU has XSAVE, and these registers with it; nothing here uses what they turn off. x87 is always on.
+    unsafe {
+        Cr4::update(|flags| *flags |= Cr4Flags::OSXSAVE);
+        XCr0::write_raw(1);
+        if __cpuid_count(0xd, 1).eax >> 3 & 1 != 0 {
+            Msr::new(IA32_XSS).write(0);
+        }
+        Cr4::update(|flags| *flags &= !Cr4Flags::OSXSAVE);
+    }
+}
+
 /// Turns SVM on, with what guests need of the host.
 ///
 /// # Errors
@@ -77,6 +97,7 @@ pub(crate) fn enable(features: Features) -> Result<(), Lacking> {
     if features.asids() < 4 {
         return Err(Lacking::Asids(features.asids()));
     }
+    narrow();
     // SAFETY: the CPU has SVM, and with it these MSRs. The page is the CPU's from here on: it is a static of which nothing
     // else is made. Long mode has no-execute and FXSAVE.
     unsafe {

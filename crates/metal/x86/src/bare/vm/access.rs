@@ -3,13 +3,14 @@
 //! The guest may have changed an instruction since its CPU has fetched it. What is decoded is carried out at the address that
 //! the CPU has named, and only if its own address has the same place in a page, and it reads or writes as the CPU has said; if
 //! not, the guest goes on and executes what is there now. So a guest that changes instructions while it executes them gets no
-//! access that it could not have made.
+//! access that it could not have made. One that begins in memory and ends where there is none is a general-protection fault.
 
 use mayfly_vapic::PAGE_SIZE;
 use mayfly_vm::memslot::Gpa;
 use mayfly_vm::{Access, AccessKind, Event};
+use mayfly_x86::guest::address::{self, Part};
 use mayfly_x86::guest::emulation::{self, Registers};
-use mayfly_x86::guest::{address, walk};
+use mayfly_x86::guest::walk;
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::NestedFault;
 use mayfly_x86_decode::{Instruction, Undecoded, Width, decode};
@@ -123,9 +124,15 @@ impl Processor {
         let save = &self.vmcb.save;
         let next = address::behind(save, instruction.length);
         let linear = address::operand(save, &first.memory, &registers.general, next);
-        let is_it = linear % PAGE_SIZE == address % PAGE_SIZE;
+        let part = address::part(linear, bytes_of(first.width), address);
         // One that reads and writes is said to write.
-        if !is_it || first.written.is_some() && !write {
+        let is_it = part == Part::Beginning && (first.written.is_none() || write);
+        if !is_it {
+            self.count(Reason::Undecoded);
+            // It begins in memory, and ends where there is none. It would never get further.
+            if part == Part::SecondPage {
+                self.raise(Exception::GeneralProtection);
+            }
             return None;
         }
         let what = What::Memory {
@@ -156,7 +163,7 @@ impl Processor {
     }
 
     /// All its registers.
-    fn all(&self) -> Registers {
+    pub(super) fn all(&self) -> Registers {
         let mut general = self.registers.0;
         (general[0], general[4]) = (self.vmcb.save.rax, self.vmcb.save.rsp);
         Registers { general, flags: self.vmcb.save.rflags }

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     Cpuid,
+    Cr4,
     Msr,
     Port,
     /// A port that no device has.
@@ -26,8 +27,9 @@ pub(super) enum Reason {
     Undecoded,
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "CPUID",
+    "writes of CR4",
     "MSRs",
     "ports",
     "ports that are not there",

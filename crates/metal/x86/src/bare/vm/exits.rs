@@ -1,16 +1,15 @@
 //! What an instruction gets that a guest came out for.
 
-use core::arch::x86_64::__cpuid_count;
-
 use mayfly_vm::{Event, PortAccess};
 use mayfly_x86::guest::address;
-use mayfly_x86::machine::cpuid;
+use mayfly_x86::machine::{cpuid, cr4};
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::{Exit, Port};
+use mayfly_x86_decode::{Mode, Operation, System, Width};
 
 use super::counts::Reason;
 use super::pending::Pending;
-use super::vcpu::Processor;
+use super::vcpu::{Processor, machine_leaf};
 
 /// What a hypercall that there is not returns (`KVM_ENOSYS`).
 const NO_CALL: i64 = -1000;
@@ -31,6 +30,7 @@ impl Processor {
                 self.is_halted = true;
                 self.skip();
             }
+            Exit::WriteCr4 => self.write_cr4(),
             Exit::Msr { write } => self.msr(write),
             Exit::Port(port) => return Some(self.port(port)),
             Exit::NestedFault(fault) => return self.nested_fault(&fault),
@@ -41,6 +41,11 @@ impl Processor {
             }
             // Caches are coherent, and hold nothing that is to be dropped.
             Exit::Caches => self.skip(),
+            // There are no counters.
+            Exit::CounterRead => {
+                self.count(Reason::Refused);
+                self.raise(Exception::GeneralProtection);
+            }
             Exit::PortString => {
                 self.count(Reason::Undecoded);
                 self.raise(Exception::GeneralProtection);
@@ -65,14 +70,31 @@ impl Processor {
 
     fn cpuid(&mut self) {
         let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.0[1] as u32);
-        let machine = |leaf, sub| {
-            let said = __cpuid_count(leaf, sub);
-            [said.eax, said.ebx, said.ecx, said.edx]
-        };
-        let [a, b, c, d] = cpuid::leaf(self.identity, leaf, sub, machine);
+        let [a, b, c, d] = cpuid::leaf(self.identity, leaf, sub, machine_leaf);
         self.vmcb.save.rax = a.into();
         let registers = &mut self.registers.0;
         (registers[3], registers[1], registers[2]) = (b.into(), c.into(), d.into());
+    }
+
+    /// Carries a MOV to CR4 out, or raises what it raises.
+    fn write_cr4(&mut self) {
+        let mode = address::mode(&self.vmcb.save);
+        let decoded = self.decode().map(|instruction| (instruction.operation, instruction.length));
+        let Ok((Operation::System(System::WriteControl(4, register)), length)) = decoded else {
+            self.count(Reason::Undecoded);
+            return self.raise(Exception::GeneralProtection);
+        };
+        let width = if mode == Mode::Bits64 { Width::Qword } else { Width::Dword };
+        let value = self.all().get(register, width);
+        let Ok(value) = cr4::write(value, self.cr4_bits, self.vmcb.save.efer) else {
+            self.count(Reason::Refused);
+            return self.raise(Exception::GeneralProtection);
+        };
+        self.count(Reason::Cr4);
+        // The guest has turned PGE off and on to have its TLB flushed, or has changed what it has.
+        self.outdated.note(self.vmcb.save.cr4 != value);
+        self.vmcb.save.cr4 = value;
+        self.go_on(address::behind(&self.vmcb.save, length));
     }
 
     fn port(&mut self, port: Port) -> Event {

@@ -67,7 +67,10 @@ impl Processor {
             Msr::Pat => self.vmcb.save.pat = msr::write_pat(value).ok()?,
             Msr::Efer => {
                 let save = &mut self.vmcb.save;
-                save.efer = msr::write_efer(save.efer, value, save.cr0).ok()?;
+                let efer = msr::write_efer(save.efer, value, save.cr0).ok()?;
+                // Whether a page may be executed is in what TLBs have.
+                self.outdated.note(save.efer != efer);
+                save.efer = efer;
             }
             Msr::CounterAux => self.resident.set_tsc_aux(u32::try_from(value).ok()?),
             Msr::SystemTime => {

@@ -47,6 +47,9 @@ pub(super) struct Resident {
     has_tsc_aux: bool,
 }
 
+/// Anything that FILD loads.
+static ONE: i32 = 1;
+
 const TSC_AUX: u32 = 0xc000_0103;
 
 impl Resident {
@@ -64,6 +67,9 @@ impl Resident {
         // SAFETY: the program uses neither of these registers; breakpoints are off while it runs. What FXRSTOR takes was made
         // by FXSAVE, or above.
         unsafe {
+            // AMD's FXRSTOR writes where the last x87 instruction was only if an exception of its is pending: what the vCPU
+            // before has left there is overwritten first, by a load of the program's own.
+            asm!("fnclex", "emms", "fild dword ptr [{}]", in(reg) &raw const ONE, options(nostack, readonly));
             asm!("fxrstor64 [{}]", in(reg) &raw const self.floating, options(nostack, readonly));
             asm!("mov dr0, {}", "mov dr1, {}", "mov dr2, {}", "mov dr3, {}",
                 in(reg) zero, in(reg) one, in(reg) two, in(reg) three, options(nostack, nomem));

@@ -13,10 +13,12 @@ use mayfly_vm::stage2::Npt;
 use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::guest::emulation;
-use mayfly_x86::machine::{cpuid, layout, msr};
-use mayfly_x86::svm::event;
+use mayfly_x86::machine::{cpuid, cr4, layout, msr};
+use mayfly_x86::svm::event::{self, Met};
 use mayfly_x86::svm::exit::Exit;
 use mayfly_x86::svm::features::Features;
+use mayfly_x86::svm::flush::Own;
+use mayfly_x86::svm::nmi::Nmi;
 use mayfly_x86::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
 
@@ -25,8 +27,9 @@ use super::counts::Reason;
 use super::load::{DESCRIPTORS_BYTES, Entry};
 use super::pending::Pending;
 use super::switch::{self, Registers, Resident};
+use super::window::{self, TASK_PRIORITY};
 use crate::bare::processor::{interrupts, timer};
-use crate::bare::world::platform::{MACHINE, take_outdated};
+use crate::bare::world::platform::{MACHINE, OUTDATED};
 
 /// Its time slice is over.
 pub(super) const SLICE_OVER: u64 = 0;
@@ -43,14 +46,10 @@ struct Map<const BYTES: usize>([u8; BYTES]);
 static PORTS: Map<PORT_MAP_BYTES> = Map([0xff; PORT_MAP_BYTES]);
 static MSRS: Map<MSR_MAP_BYTES> = Map(permissions::msr_map(&msr::DIRECT));
 
+/// `CR0.PE`.
+const PROTECTED: u64 = 1 << 0;
 /// `RFLAGS.IF`.
 const TAKES_INTERRUPTS: u64 = 1 << 9;
-/// Of the virtual interrupt (APM volume 2, 15.21): `V_TPR`, `V_IRQ`, `V_INTR_PRIO`, `V_IGN_TPR`.
-const TASK_PRIORITY: u64 = 0xf;
-const REQUESTED: u64 = 1 << 8;
-const PRIORITY_SHIFT: u32 = 16;
-const PRIORITY: u64 = 0xf << PRIORITY_SHIFT;
-const IGNORES_PRIORITY: u64 = 1 << 20;
 /// A guest's timer interrupts no sooner than this after the last entry, in nanoseconds.
 const SHORTEST: u64 = 20_000;
 
@@ -62,6 +61,8 @@ pub(super) struct Processor {
     pub(super) apic: LocalApic,
     pub(super) board: Arc<Board>,
     pub(super) identity: cpuid::Vcpu,
+    /// The bits of CR4 that it has.
+    pub(super) cr4_bits: u64,
     pub(super) features: Features,
     /// What it has come out with, for a device.
     pub(super) pending: Option<Pending>,
@@ -71,9 +72,11 @@ pub(super) struct Processor {
     pub(super) told: Option<Event>,
     /// What it is to take next.
     pub(super) inject: Option<u64>,
-    nmi: bool,
-    /// It is in the handler of a non-maskable interrupt.
-    in_nmi: bool,
+    /// The vector of an interrupt that it has accepted, and was taking when an exception came before it.
+    displaced: Option<u8>,
+    /// What its next entry flushes of its own.
+    pub(super) outdated: Own,
+    nmi: Nmi,
     pub(super) is_halted: bool,
     /// Nothing waits for it until then, by the host's counter, unless its APIC has something new, and the alarm is set. Not
     /// known when its turn begins.
@@ -97,20 +100,23 @@ impl Processor {
         let mut vmcb = Box::new(Vmcb::reset(ports, msrs));
         vmcb.control.tsc_offset = board.began.wrapping_neg();
         let has_tsc_aux = core::arch::x86_64::__cpuid(0x8000_0001).edx >> 27 & 1 != 0;
+        let identity = cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic };
         Self {
             vmcb,
             registers: Registers::default(),
             resident: Resident::new(has_tsc_aux),
             apic,
             board: Arc::clone(board),
-            identity: cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic },
+            identity,
+            cr4_bits: cr4::bits(identity, machine_leaf),
             features,
             pending: None,
             behind: None,
             told: None,
             inject: None,
-            nmi: false,
-            in_nmi: false,
+            displaced: None,
+            outdated: Own::default(),
+            nmi: Nmi::default(),
             is_halted: false,
             settled: None,
             slice_end: 0,
@@ -138,11 +144,13 @@ impl Processor {
     /// As after INIT.
     fn initialise(&mut self) {
         self.vmcb.save = Save::reset();
+        self.outdated.note(true);
         self.registers = Registers::default();
         // The processor's family, as its EDX has it.
         self.registers.0[2] = core::arch::x86_64::__cpuid(1).eax.into();
-        (self.pending, self.told, self.inject) = (None, None, None);
-        (self.nmi, self.in_nmi, self.is_halted) = (false, false, false);
+        (self.pending, self.told) = (None, None);
+        (self.inject, self.displaced) = (None, None);
+        (self.nmi, self.is_halted) = (Nmi::default(), false);
         self.vmcb.control.interrupt_shadow = 0;
         self.vmcb.control.event_injection = 0;
     }
@@ -159,13 +167,24 @@ impl Processor {
         !waits || self.board.vapic.is_stale(self.apic.vcpu()) || self.due() <= now
     }
 
-    /// Has it take an exception in place of its instruction. If it was taking one, it shuts down: the handler of that one is
-    /// as much out of reach.
+    /// Has it take an exception in place of its instruction, or of what it was taking.
     pub(super) fn raise(&mut self, exception: event::Exception) {
-        if self.inject.is_some_and(event::is_exception) {
-            self.told = Some(Event::Custom(SHUT_DOWN));
-        }
-        self.inject = Some(event::exception(exception));
+        let protected = self.vmcb.save.cr0 & PROTECTED != 0;
+        self.inject = match event::meet(self.inject, exception, protected) {
+            Met::Takes(word) => Some(word),
+            Met::Displaces(word, vector) => {
+                self.displaced = Some(vector);
+                Some(word)
+            }
+            Met::DisplacesNmi(word) => {
+                self.nmi.put_back();
+                Some(word)
+            }
+            Met::ShutsDown => {
+                self.told = Some(Event::Custom(SHUT_DOWN));
+                None
+            }
+        };
     }
 
     /// Whether it can go in as it is: nothing has come for it since it was last prepared.
@@ -187,7 +206,7 @@ impl Processor {
                 Some(ApicEvent::Startup(vector)) => {
                     self.vmcb.save.begin_real(u64::from(vector) << 12);
                 }
-                Some(ApicEvent::Nmi) => self.nmi = true,
+                Some(ApicEvent::Nmi) => self.nmi.arrive(),
                 None => break look.next,
             }
         };
@@ -197,67 +216,49 @@ impl Processor {
         let takes = self.vmcb.save.rflags & TAKES_INTERRUPTS != 0
             && self.vmcb.control.interrupt_shadow & 1 == 0;
         if self.is_halted {
-            let wakes =
-                self.inject.is_some() || self.nmi || takes && matches!(next, Next::Deliver(_));
+            let wakes = self.inject.is_some()
+                || self.nmi.can_be_taken()
+                || takes && (self.displaced.is_some() || matches!(next, Next::Deliver(_)));
             if !wakes {
                 return Some(Event::Halt);
             }
             self.is_halted = false;
         }
-        self.set_priority();
-        let waiting = match next {
-            Next::Nothing => None,
-            Next::Deliver(vector) => Some((vector, true)),
-            Next::Masked(vector) => Some((vector, false)),
-        };
+        window::set_priority(&mut self.vmcb.control, self.apic.cr8());
+        let waiting = window::of(next);
         let window = match self.inject.take() {
             Some(word) => {
                 self.vmcb.control.event_injection = word;
                 waiting
             }
-            None if self.nmi && !self.in_nmi && self.vmcb.control.interrupt_shadow & 1 == 0 => {
-                (self.nmi, self.in_nmi) = (false, true);
+            None if self.nmi.can_be_taken() && self.vmcb.control.interrupt_shadow & 1 == 0 => {
+                self.nmi.take();
                 self.vmcb.control.event_injection = event::nmi();
-                self.vmcb.control.intercepts[0] |= first::IRET;
+                waiting
+            }
+            None if takes && self.displaced.is_some() => {
+                self.vmcb.control.event_injection =
+                    self.displaced.take().map_or(0, event::interrupt);
                 waiting
             }
             None if takes && matches!(next, Next::Deliver(_)) => {
                 if let Some(vector) = board.vapic.accept(&mut self.apic) {
                     self.vmcb.control.event_injection = event::interrupt(vector);
                 }
-                match board.vapic.next(&self.apic) {
-                    Next::Nothing => None,
-                    Next::Deliver(vector) => Some((vector, true)),
-                    Next::Masked(vector) => Some((vector, false)),
-                }
+                window::of(board.vapic.next(&self.apic))
             }
             None => waiting,
         };
-        self.set_window(window);
-        let is_quiet = window.is_none() && !self.nmi && !self.in_nmi;
+        // One that was accepted is before what waits in the APIC.
+        let window = self.displaced.map(|vector| (vector, true)).or(window);
+        window::set(&mut self.vmcb.control, window);
+        self.vmcb.control.intercepts[0] &= !first::IRET;
+        if self.nmi.wants_iret() {
+            self.vmcb.control.intercepts[0] |= first::IRET;
+        }
+        let is_quiet = window.is_none() && self.nmi.is_quiet();
         self.settled = is_quiet.then(|| self.due());
         None
-    }
-
-    /// The guest's CR8 is its APIC's task priority.
-    fn set_priority(&mut self) {
-        let virtual_interrupts = &mut self.vmcb.control.virtual_interrupts;
-        *virtual_interrupts = *virtual_interrupts & !TASK_PRIORITY | u64::from(self.apic.cr8());
-    }
-
-    /// Has the guest come out as soon as it takes an interrupt of this vector, or, if it is not to be delivered yet, as soon
-    /// as it lowers its priority for it.
-    fn set_window(&mut self, waiting: Option<(u8, bool)>) {
-        let control = &mut self.vmcb.control;
-        control.virtual_interrupts &= !(REQUESTED | PRIORITY | IGNORES_PRIORITY);
-        control.intercepts[0] &= !first::VIRTUAL_INTERRUPT;
-        if let Some((vector, delivers)) = waiting {
-            control.intercepts[0] |= first::VIRTUAL_INTERRUPT;
-            control.virtual_interrupts |= REQUESTED | u64::from(vector >> 4) << PRIORITY_SHIFT;
-            if delivers {
-                control.virtual_interrupts |= IGNORES_PRIORITY;
-            }
-        }
     }
 
     /// Sets the alarm for the end of the time slice, or for what the guest's timer asks for.
@@ -278,6 +279,7 @@ impl Processor {
         control.tlb_control = 0;
         control.event_injection = 0;
         self.inject = event::again(control.exit_interrupt_info);
+        self.nmi.came_out(self.vmcb.save.rip, self.vmcb.save.rsp);
         let cr8 = (control.virtual_interrupts & TASK_PRIORITY) as u8;
         if cr8 != self.apic.cr8() {
             self.settled = None;
@@ -297,10 +299,7 @@ impl Processor {
             // It is taken as soon as the host is back.
             Exit::Nmi => {}
             Exit::Window => self.board.counts.count(Reason::Window),
-            Exit::Iret => {
-                self.in_nmi = false;
-                self.vmcb.control.intercepts[0] &= !first::IRET;
-            }
+            Exit::Iret => self.nmi.iret(self.vmcb.save.rip, self.vmcb.save.rsp),
             Exit::Shutdown => return Some(Event::Custom(SHUT_DOWN)),
             Exit::Invalid => return Some(Event::Custom(CANNOT | u64::MAX << 8)),
             Exit::Other(code) => return Some(Event::Custom(CANNOT | code << 8)),
@@ -308,6 +307,12 @@ impl Processor {
         }
         None
     }
+}
+
+/// What the machine's processor reads at a leaf of CPUID.
+pub(super) fn machine_leaf(leaf: u32, sub: u32) -> cpuid::Leaf {
+    let said = core::arch::x86_64::__cpuid_count(leaf, sub);
+    [said.eax, said.ebx, said.ecx, said.edx]
 }
 
 impl Guest<Npt> for Processor {
@@ -328,7 +333,7 @@ impl Guest<Npt> for Processor {
         let base = unsafe { translation.load() };
         self.vmcb.control.asid = base.vmid.0.into();
         self.vmcb.control.nested_cr3 = base.top.get() << PAGE_SHIFT;
-        let mut flush = base.flush;
+        self.outdated.note(base.flush);
         loop {
             if requests.any() {
                 return Event::Request;
@@ -343,8 +348,7 @@ impl Guest<Npt> for Processor {
                 }
                 self.set_alarm();
             }
-            self.vmcb.control.tlb_control =
-                self.features.tlb_control(take_outdated(), core::mem::take(&mut flush));
+            self.vmcb.control.tlb_control = self.outdated.take(&OUTDATED, self.features);
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
             unsafe { switch::enter(&mut self.vmcb, &mut self.registers) };

@@ -9,8 +9,6 @@
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering as CoreOrdering;
 
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
@@ -20,6 +18,7 @@ use mayfly_vm::platform::sync::{AtomicU32, AtomicU64, Ordering};
 use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
+use mayfly_x86::svm::flush::Outdated;
 
 use super::frames;
 use crate::bare::processor::timer;
@@ -27,13 +26,8 @@ use crate::bare::processor::timer;
 /// The machine's TLBs.
 pub(crate) const MACHINE: usize = 1;
 
-/// The next entry into a guest flushes all TLBs.
-static IS_OUTDATED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the entry into a guest that is about to be made has to flush all TLBs; asks no more.
-pub(crate) fn take_outdated() -> bool {
-    IS_OUTDATED.swap(false, CoreOrdering::Relaxed)
-}
+/// Whether the next entry into a guest flushes all TLBs.
+pub(crate) static OUTDATED: Outdated = Outdated::new();
 
 /// What the core runs in here.
 #[derive(Debug)]
@@ -106,7 +100,7 @@ unsafe impl Tlb for World {
     }
 
     fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
-        IS_OUTDATED.store(true, CoreOrdering::Relaxed);
+        OUTDATED.note();
         TlbToken(0)
     }
 
@@ -118,7 +112,7 @@ unsafe impl Tlb for World {
     fn complete(&self, _token: TlbToken) {}
 
     fn invalidate_all_vmids(&self) {
-        IS_OUTDATED.store(true, CoreOrdering::Relaxed);
+        OUTDATED.note();
     }
 }
 
