@@ -205,7 +205,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
         self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
     }
 
-    /// Whether a program on the other side has opened the port.
+    /// Whether a program on the other side has opened the port, as far as the device has told.
     pub const fn is_open(&self) -> bool {
         self.port.is_meant && self.port.is_open
     }
@@ -283,7 +283,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
         Ok(())
     }
 
-    /// Reads the next bytes that have come: how many there are, 0 for none.
+    /// Reads the next bytes that have come: how many there are, 0 for none. The program that has written them may have gone.
     ///
     /// # Errors
     ///
@@ -301,8 +301,6 @@ impl<H: Hal, T: Transport> Console<H, T> {
                 let _ = self.queues.receive.add(arrived);
                 return Ok(0);
             }
-            // A program writes there, whatever was told.
-            self.port.is_open = true;
             (arrived, 0, len)
         };
         let bytes = &arrived.buffer.bytes()[from..len];

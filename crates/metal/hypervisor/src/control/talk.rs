@@ -14,13 +14,13 @@ const READ: usize = 256;
 
 /// What bytes come from, and go to.
 pub trait Port {
-    /// Whether a program on the other side is there.
+    /// Whether a program on the other side is there, as far as was told.
     fn is_open(&mut self) -> bool;
 
     /// The next bytes that have come: how many, 0 for none.
     fn read(&mut self, into: &mut [u8]) -> usize;
 
-    /// Has all of these bytes go out. Returns whether there was room.
+    /// Has all of these bytes go out, or drops them if nobody is there. Returns whether there was room.
     fn write(&mut self, bytes: &[u8]) -> bool;
 }
 
@@ -115,12 +115,12 @@ impl Talk {
         self.reads() && self.listen(port, desk)
     }
 
-    /// Has a line go out.
+    /// Has a line go out. An event waits until a program is known to be there. An answer is for a program that was there when
+    /// it wrote, whether its coming was told or not; what is written to one that has gone is dropped by the port.
     fn say(&mut self, port: &mut impl Port, desk: &impl Locked) -> bool {
-        let is_open = port.is_open();
         let is_for = match self.what {
-            What::Event(_) => is_open,
-            What::Answer(program, _) => is_open && program == self.program,
+            What::Event(_) => port.is_open(),
+            What::Answer(program, _) => program == self.program,
         };
         if is_for && !port.write(&self.line[..self.len]) {
             return false;

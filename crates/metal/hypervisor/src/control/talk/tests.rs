@@ -26,6 +26,8 @@ impl Locked for Under {
 #[derive(Default)]
 struct Other {
     is_open: bool,
+    /// That it has come was not told.
+    is_untold: bool,
     sent: VecDeque<u8>,
     /// How many lines find room.
     room: usize,
@@ -34,7 +36,7 @@ struct Other {
 
 impl Port for Other {
     fn is_open(&mut self) -> bool {
-        self.is_open
+        self.is_open && !self.is_untold
     }
 
     fn read(&mut self, into: &mut [u8]) -> usize {
@@ -44,7 +46,10 @@ impl Port for Other {
     }
 
     fn write(&mut self, bytes: &[u8]) -> bool {
-        assert!(self.is_open, "nobody is there");
+        // A device drops what is written to nobody.
+        if !self.is_open {
+            return true;
+        }
         if self.room == 0 {
             return false;
         }
@@ -212,6 +217,47 @@ fn events_wait_until_a_program_is_there_and_answers_do_not() {
     assert_eq!(world.answers(0), Some(2));
     world.runs();
     assert_eq!(world.got(), [json!({ "version": 1, "id": 2, "ok": true })]);
+}
+
+#[test]
+fn a_program_whose_coming_was_not_told_is_answered_and_events_wait() {
+    let mut world = World::new();
+    world.other.is_untold = true;
+    world.happens(1);
+    world.sends(&format!("garbage\n{}", request(1, "stat")));
+    for _ in 0..3 {
+        world.runs();
+        world.answers(1);
+    }
+    world.runs();
+    let got = world.got();
+    assert_eq!((got.len(), &got[0]["error"]), (3, &json!("not-a-request")));
+    assert_eq!(
+        (&got[1]["vm"]["name"], &got[2]),
+        (&json!("a"), &json!({ "version": 1, "id": 1, "ok": true }))
+    );
+    world.other.is_untold = false;
+    world.talk.changed();
+    world.runs();
+    assert_eq!(world.got()[0]["name"], "1");
+}
+
+#[test]
+fn what_a_program_that_has_gone_had_asked_for_is_done_and_events_wait_for_the_next() {
+    let mut world = World::new();
+    world.sends(&request(1, "stop"));
+    world.other.is_open = false;
+    world.talk.changed();
+    world.runs();
+    world.happens(1);
+    assert_eq!(world.answers(0), Some(1));
+    world.happens(2);
+    world.runs();
+    world.other.is_open = true;
+    world.talk.changed();
+    world.runs();
+    let names: Vec<_> = world.got().iter().map(|line| line["name"].clone()).collect();
+    assert_eq!(names, ["1", "2"]);
 }
 
 #[test]
