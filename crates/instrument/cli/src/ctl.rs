@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{Ctl, Request};
 use crate::failure::Failure;
 use crate::output::Stream;
-use connection::{Connection, VERSION, failed};
+use connection::{Connection, Line, VERSION, failed};
 
 /// How many seconds an answer is waited for, unless the user says otherwise.
 const PATIENCE: u32 = 60;
@@ -20,8 +20,9 @@ pub(crate) fn ctl(options: &Ctl) -> Result<(), Failure> {
         let connection = Connection::open(&options.socket, options.timeout)?;
         return follow(connection, *count, options.json);
     }
+    let asked = Asked::of(&options.request)?;
     let connection = Connection::open(&options.socket, options.timeout.or(Some(PATIENCE)))?;
-    ask(connection, fields(&options.request), options.json)
+    ask(connection, &asked, options.json)
 }
 
 /// What a request consists of, without its version and number.
@@ -63,26 +64,85 @@ fn number() -> u32 {
     since.subsec_nanos() ^ std::process::id().rotate_left(16)
 }
 
-fn ask(
-    mut connection: Connection,
-    mut request: Map<String, Value>,
-    as_json: bool,
-) -> Result<(), Failure> {
-    let id = number();
-    request.insert("version".to_owned(), json!(VERSION));
-    request.insert("id".to_owned(), json!(id));
-    connection.send(&Value::Object(request))?;
+/// A request, and its number.
+struct Numbered {
+    id: u32,
+    line: Line,
+}
+
+impl Numbered {
+    fn of(id: u32, mut fields: Map<String, Value>) -> Result<Self, Failure> {
+        fields.insert("version".to_owned(), json!(VERSION));
+        fields.insert("id".to_owned(), json!(id));
+        Ok(Self { id, line: Line::of(&Value::Object(fields))? })
+    }
+}
+
+/// What is asked for.
+struct Asked {
+    /// What is sent and answered before, if the request changes something. The machine may read what was sent long after the
+    /// command has gone. So a request that changes something is sent when the machine is known to read.
+    before: Option<Numbered>,
+    request: Numbered,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Result<Self, Failure> {
+        let (id, fields) = (number(), fields(request));
+        let before = match (request, fields.get("name")) {
+            (Request::Stat { .. }, _) | (_, None) => None,
+            // Of one VM at most: so the answer is short.
+            (_, Some(name)) => {
+                let stat = [("do", json!("stat")), ("name", name.clone())];
+                let stat = stat.into_iter().map(|(field, value)| (field.to_owned(), value));
+                Some(Numbered::of(id ^ 1, stat.collect())?)
+            }
+        };
+        Ok(Self { before, request: Numbered::of(id, fields)? })
+    }
+}
+
+/// The next line of the answer to a request, as an object and as it is. Events before it are printed.
+fn answer(connection: &mut Connection, id: u32, as_json: bool) -> Result<(Value, String), Failure> {
     loop {
         let (line, text) = connection.next()?;
         if let Some(event) = event(&line) {
             let said = if as_json { text } else { format!("mayfly: {event}") };
-            Stream::Err.write(&format!("{said}\n"))?;
+            // The answer is still to come, whether this can be printed or not.
+            let _ = Stream::Err.write(&format!("{said}\n"));
             continue;
         }
-        // An answer to another program, which has gone.
-        if line["id"].as_u64() != Some(u64::from(id)) {
-            continue;
+        // Others are answers to another program, which has gone.
+        if line["id"].as_u64() == Some(u64::from(id)) {
+            return Ok((line, text));
         }
+    }
+}
+
+/// Sends a harmless request, and waits until the monitor has answered it, in whatever way.
+fn await_turn(
+    connection: &mut Connection,
+    before: &Numbered,
+    as_json: bool,
+) -> Result<(), Failure> {
+    connection.send(&before.line)?;
+    while !answer(connection, before.id, as_json)?.0["vm"].is_null() {}
+    Ok(())
+}
+
+fn ask(mut connection: Connection, asked: &Asked, as_json: bool) -> Result<(), Failure> {
+    let Asked { before, request } = asked;
+    if let Some(before) = before {
+        let turn = await_turn(&mut connection, before, as_json);
+        turn.map_err(|why| why.and("nothing was asked for"))?;
+    }
+    let unknown = |why: Failure| match before {
+        Some(_) => why.and("what was asked for may still be done"),
+        None => why,
+    };
+    connection.send(&request.line).map_err(unknown)?;
+    loop {
+        let (line, text) = answer(&mut connection, request.id, as_json).map_err(unknown)?;
         if as_json {
             Stream::Out.write(&format!("{text}\n"))?;
         }

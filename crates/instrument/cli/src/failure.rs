@@ -29,6 +29,11 @@ impl Failure {
         Self { code, message: message.to_string() }
     }
 
+    /// The same, and says more.
+    pub(crate) fn and(self, more: &str) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
+    }
+
     /// Nothing of what was asked for by name could run: exit code 3.
     pub(crate) fn nothing_ran(why: impl Display) -> Self {
         Self { code: 3, message: format!("nothing that was asked for could run: {why}") }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
@@ -39,18 +39,33 @@ fn request(lines: &mut BufReader<UnixStream>) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-fn ctl(socket: &Path, more: &[&str]) -> Output {
-    let mut all = vec!["metal", "ctl", "--socket", socket.to_str().unwrap()];
-    all.extend_from_slice(more);
-    mayfly(&all)
+/// The next request that may change something. A harmless one comes before it, and is answered.
+fn request_behind_stat(lines: &mut BufReader<UnixStream>, stream: &mut UnixStream) -> Value {
+    let stat = request(lines);
+    assert_eq!((&stat["version"], &stat["do"]), (&json!(1), &json!("stat")));
+    let refused = json!({ "version": 1, "id": stat["id"], "error": "refused", "message": "there is no VM web" });
+    stream.write_all(format!("{refused}\n").as_bytes()).unwrap();
+    let request = request(lines);
+    assert_ne!(request["id"], stat["id"]);
+    request
 }
 
-/// Plays a monitor that says these lines to one request. Returns the request and what the command says.
+fn arguments<'a>(socket: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let mut all = vec!["metal", "ctl", "--socket", socket.to_str().unwrap()];
+    all.extend_from_slice(more);
+    all
+}
+
+fn ctl(socket: &Path, more: &[&str]) -> Output {
+    mayfly(&arguments(socket, more))
+}
+
+/// Plays a monitor that says these lines to the request that matters. Returns the request and what the command says.
 fn asked(name: &str, said: &[&str], arguments: &[&str]) -> (Value, Output) {
     let kept = scratch(&format!("{name}-request")).join("r");
-    let (to, said) = (kept.clone(), said.concat());
+    let (to, said, is_stat) = (kept.clone(), said.concat(), arguments.contains(&"stat"));
     let (socket, thread) = played(name, move |lines, stream| {
-        let request = request(lines);
+        let request = if is_stat { request(lines) } else { request_behind_stat(lines, stream) };
         fs::write(to, request.to_string()).unwrap();
         let said = said.replace("ID", &request["id"].to_string());
         stream.write_all(said.as_bytes()).unwrap();
@@ -240,15 +255,101 @@ fn what_cannot_be_asked_for_is_an_error_of_the_command_line() {
     ] {
         assert_eq!(ctl(&nowhere, arguments).status.code(), Some(2), "{arguments:?}");
     }
-    // Longer than a line may be: it is not sent.
-    let (socket, thread) = played("ctl-long", |lines, _| {
+}
+
+#[test]
+fn what_the_monitor_cannot_read_is_not_sent() {
+    let nowhere = scratch("ctl-unread").join("s");
+    let long = "x".repeat(2000);
+    let escaped = "\"".repeat(33);
+    let many = ["create", "a", "b"].into_iter().chain(["cap=1"; 13]).collect::<Vec<_>>();
+    for (arguments, expected) in [
+        (&["create", "a", "b", "--", &long][..], "the request is too long"),
+        (&["create", "a", "b", "--", &escaped], "33 backslashes"),
+        (&["start", &escaped], "33 backslashes"),
+        (&many, "13 parameters"),
+    ] {
+        let output = ctl(&nowhere, arguments);
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    let (_, output) = asked("ctl-most-escapes", &[OK], &["create", "a", "b", "--", &escaped[1..]]);
+    assert!(output.status.success(), "{output:?}");
+    let (request, output) = asked("ctl-most", &[OK], &many[..15]);
+    assert_eq!(request["parameters"].as_array().map(Vec::len), Some(12));
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_socket_that_accepts_nobody_is_waited_for_no_longer_than_was_said() {
+    let socket = scratch("ctl-full").join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // One connection waits, and there is room for no other.
+    rustix::net::listen(&listener, 0).unwrap();
+    let waiting = UnixStream::connect(&socket).unwrap();
+    for more in [&["--timeout", "1", "stop", "web"][..], &["--timeout", "1", "events"]] {
+        let output = ctl(&socket, more);
+        assert!(
+            text(&output.stderr).contains("nothing has come from the machine within 1 s"),
+            "{output:?}"
+        );
+        assert_eq!(output.status.code(), Some(3));
+    }
+    // It is connected as soon as there is room.
+    let thread = thread::spawn(move || {
+        drop(listener.accept().unwrap());
+        drop(waiting);
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap());
+        let said = OK.replace("ID", &request(&mut lines)["id"].to_string());
+        stream.write_all(said.as_bytes()).unwrap();
+    });
+    assert!(ctl(&socket, &["stat"]).status.success());
+    thread.join().unwrap();
+}
+
+/// A device may read what was sent when the command has gone.
+#[test]
+fn what_changes_something_is_not_sent_before_the_monitor_has_answered() {
+    let (socket, thread) = played("ctl-dead", |lines, _| {
+        assert_eq!(request(lines)["do"], "stat");
         let mut rest = Vec::new();
         lines.read_to_end(&mut rest).unwrap();
-        assert!(rest.is_empty());
+        assert!(rest.is_empty(), "{}", text(&rest));
     });
-    let long = "x".repeat(2000);
-    let output = ctl(&socket, &["create", "a", "b", "--", &long]);
-    assert!(text(&output.stderr).contains("the request is too long"), "{output:?}");
-    assert_eq!(output.status.code(), Some(2));
+    let output = ctl(&socket, &["--timeout", "1", "destroy", "web"]);
+    assert!(text(&output.stderr).contains("nothing was asked for"), "{output:?}");
+    assert_eq!(output.status.code(), Some(3));
+    thread.join().unwrap();
+    for (number, says) in [true, false].into_iter().enumerate() {
+        let (socket, thread) = played(&format!("ctl-maybe-{number}"), move |lines, stream| {
+            assert_eq!(request_behind_stat(lines, stream)["do"], "destroy");
+            if says {
+                let mut rest = Vec::new();
+                lines.read_to_end(&mut rest).unwrap();
+            }
+        });
+        let output = ctl(&socket, &["--timeout", "1", "destroy", "web"]);
+        let expected = "what was asked for may still be done";
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+        assert_eq!(output.status.code(), Some(3));
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn an_event_that_cannot_be_printed_does_not_end_the_wait_for_the_answer() {
+    let (socket, thread) = played("ctl-full-disk", |lines, stream| {
+        let event = b"{\"version\":1,\"event\":\"ended\",\"name\":\"a\"}\n";
+        stream.write_all(event).unwrap();
+        let request = request_behind_stat(lines, stream);
+        stream.write_all(event).unwrap();
+        let said = OK.replace("ID", &request["id"].to_string());
+        stream.write_all(said.as_bytes()).unwrap();
+    });
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    let status = command.args(arguments(&socket, &["stop", "web"])).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(0));
     thread.join().unwrap();
 }

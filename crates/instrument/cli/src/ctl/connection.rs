@@ -1,10 +1,12 @@
 //! The connection to a machine's control port: lines, each a JSON object, and a deadline.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -12,11 +14,37 @@ use crate::failure::Failure;
 /// The version of the protocol.
 pub(super) const VERSION: u32 = 1;
 
-/// The most bytes of a line, in either direction.
+/// The most bytes of a line, in either direction; and what the monitor takes at most in a request.
 const LONGEST: usize = 512;
+const MOST_ESCAPES: usize = 32;
+const MOST_PARAMETERS: usize = 12;
 
 /// There is no answer.
 const NO_ANSWER: u8 = 3;
+
+/// A request as it is sent: one that the monitor can read.
+pub(super) struct Line(String);
+
+impl Line {
+    /// Fails where the monitor could not tell which request it was, and so could not answer it.
+    pub(super) fn of(request: &Value) -> Result<Self, Failure> {
+        let line = request.to_string();
+        let escapes = line.bytes().filter(|byte| *byte == b'\\').count();
+        let parameters = request["parameters"].as_array().map_or(0, Vec::len);
+        for (count, most, what) in [
+            (line.len(), LONGEST, "bytes as JSON"),
+            (escapes, MOST_ESCAPES, "backslashes as JSON"),
+            (parameters, MOST_PARAMETERS, "parameters"),
+        ] {
+            if count > most {
+                return Err(Failure::usage(format!(
+                    "the request is too long: {count} {what}, of {most} at most"
+                )));
+            }
+        }
+        Ok(Self(line))
+    }
+}
 
 pub(super) struct Connection {
     stream: UnixStream,
@@ -27,17 +55,31 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a socket. What is waited for has to be there after so many seconds.
-    pub(super) fn open(socket: &Path, seconds: Option<u32>) -> Result<Self, Failure> {
-        let stream = UnixStream::connect(socket).map_err(|error| {
-            let path = socket.display();
+    /// Connects to a socket. What is waited for, the connection as well, has to be there after so many seconds.
+    pub(super) fn open(path: &Path, seconds: Option<u32>) -> Result<Self, Failure> {
+        let seconds = seconds.map(u64::from);
+        let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let unable = |errno: Errno| {
+            let (path, error) = (path.display(), Error::from(errno));
             failed(format!(
                 "cannot connect to {path}: {error}; is the machine running? make metal starts one"
             ))
-        })?;
-        let seconds = seconds.map(u64::from);
-        let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        Ok(Self { stream, bytes: Vec::new(), until, seconds: seconds.unwrap_or(0) })
+        };
+        let address = SocketAddrUnix::new(path).map_err(unable)?;
+        let (unix, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket = socket_with(unix, kind, SocketFlags::CLOEXEC, None).map_err(unable)?;
+        let (stream, seconds) = (UnixStream::from(socket), seconds.unwrap_or(0));
+        let connection = Self { stream, bytes: Vec::new(), until, seconds };
+        loop {
+            // For a place in the queue of connections, Linux waits as long as for room for bytes.
+            let left = connection.left()?;
+            connection.stream.set_write_timeout(left).map_err(|error| connection.broken(&error))?;
+            match connect(&connection.stream, &address) {
+                Ok(()) => return Ok(connection),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(unable(error)),
+            }
+        }
     }
 
     fn left(&self) -> Result<Option<Duration>, Failure> {
@@ -54,14 +96,7 @@ impl Connection {
     }
 
     /// Sends a request. Before it goes an empty line, which ends what another program may have left.
-    pub(super) fn send(&mut self, request: &Value) -> Result<(), Failure> {
-        let request = request.to_string();
-        if request.len() > LONGEST {
-            let len = request.len();
-            return Err(Failure::usage(format!(
-                "the request is too long: {len} bytes as JSON, of {LONGEST} at most"
-            )));
-        }
+    pub(super) fn send(&mut self, Line(request): &Line) -> Result<(), Failure> {
         let left = self.left()?;
         let sent = self.stream.set_write_timeout(left);
         let sent = sent.and_then(|()| self.stream.write_all(format!("\n{request}\n").as_bytes()));
@@ -95,7 +130,7 @@ impl Connection {
         }
     }
 
-    fn broken(&self, error: &std::io::Error) -> Failure {
+    fn broken(&self, error: &Error) -> Failure {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => self.late(),
             _ => failed(format!("the connection to the machine is broken: {error}")),
