@@ -156,7 +156,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What is wrong with the parameters.
+    /// What is wrong with the parameters. `name=` is none of them: whoever says the name has checked it.
     pub fn changed(
         &self,
         name: &str,
@@ -168,6 +168,9 @@ impl Plan {
             plan.arguments = arguments;
         }
         for parameter in parameters {
+            if parameter.split('=').next() == Some("name") {
+                return Err(format!("'{parameter}': the VM is named {name}"));
+            }
             plan.set(parameter)?;
         }
         plan.check()?;

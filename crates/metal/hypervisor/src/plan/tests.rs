@@ -50,6 +50,18 @@ fn a_vm_with_a_card_can_be_frozen_and_its_forks_have_that_card() {
 }
 
 #[test]
+fn the_name_of_a_vm_that_is_like_another_is_no_parameter() {
+    let model = plan("name=web");
+    for name in ["other", "web", "next", ""] {
+        let parameters = ["vcpus=1".to_string(), format!("name={name}")];
+        assert!(model.changed("next", &parameters, None).is_err(), "{name}");
+        assert!(model.forked("next", &parameters).is_err(), "{name}");
+    }
+    assert_eq!(model.changed("next", &[], None).unwrap().name, "next");
+    assert_eq!(model.forked("next", &[]).unwrap().name, "next");
+}
+
+#[test]
 fn a_vm_has_an_its_if_it_asks_for_one_and_so_have_its_forks_and_no_others() {
     assert!(!plan("").its && !plan("its=no").its && plan("its=yes").its);
     assert!(Plan::new(&module(0, ModuleKind::Kernel, "its=2 --"), 0).is_err());

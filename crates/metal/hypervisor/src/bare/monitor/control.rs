@@ -8,6 +8,13 @@
 //! for a request after it has read how often it was nudged, and before it sleeps. The monitor hands over an answer, and then
 //! rings the bell of the console's thread, which reads how often it has rung before it looks for one. The same holds for
 //! events.
+//!
+//! **An event comes before the answer to what has caused it, and when the VM has stopped.** The thread of a run counts itself
+//! in [`ENDING`], has the VM stop, hands over the event, and counts itself out, with release. The monitor, which has seen that
+//! the VM has stopped, also sees that it was counted in: the state of the VM is under a lock. It hands over no answer before
+//! it has read 0 there, with acquire. Only the monitor starts VMs: so it does not wait without an end.
+
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_drivers::{Broken, Change};
 use mayfly_hypervisor::account::ShareId;
@@ -32,6 +39,9 @@ const EVENTS: usize = 64;
 
 /// What the monitor and the console's thread hand each other. There is none on a machine without the port.
 static DESK: Once<SpinLock<Desk>> = Once::new();
+
+/// How many runs are ending: the VM may have stopped, and its event is not at the desk yet.
+static ENDING: AtomicU32 = AtomicU32::new(0);
 
 struct TheDesk(&'static SpinLock<Desk>);
 
@@ -131,8 +141,15 @@ pub(super) fn has_asked() -> bool {
     DESK.get().is_some_and(|desk| desk.lock().has_asked())
 }
 
-/// A run of a VM is over.
-pub(super) fn tell(vm: &str, end: End) {
+/// A run of a VM ends: `over` has the VM stop, and then that is told.
+pub(super) fn end(vm: &str, end: End, over: impl FnOnce()) {
+    ENDING.fetch_add(1, Ordering::Relaxed);
+    over();
+    tell(vm, end);
+    ENDING.fetch_sub(1, Ordering::Release);
+}
+
+fn tell(vm: &str, end: End) {
     let Some(desk) = DESK.get() else { return };
     let vm = VmName::new(vm);
     desk.lock().event(match end {
@@ -185,7 +202,9 @@ impl Monitor {
                 (None, _) => (Said::Done(id).write(&mut line), None),
             }
         } else {
-            let line = match self.carry_out(request.command) {
+            let done = self.carry_out(request.command);
+            self.pass_on_until(u64::MAX, |_| ENDING.load(Ordering::Acquire) == 0);
+            let line = match done {
                 Ok(()) => Said::Done(id).write(&mut line),
                 Err(why) => Said::Failed(id, &why).write(&mut line),
             };

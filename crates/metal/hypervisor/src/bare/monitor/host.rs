@@ -117,7 +117,6 @@ pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
             }
         }
     };
-    machine.over();
-    control::tell(name, end);
+    control::end(name, end, || machine.over());
     ends::note();
 }

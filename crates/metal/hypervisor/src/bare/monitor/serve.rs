@@ -89,7 +89,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// Waits until so many forks of a service have ended, and none is left.
+    /// Waits until so many forks of a service have ended, and none is left; or until the service has ended, which the control
+    /// port may be asked for meanwhile.
     pub(super) fn await_served(&mut self, name: &str, count: u64) {
         let found = self.services.iter().find(|served| served.name == name).cloned();
         let Some(served) = found else { return say!("mayfly: there is no service {name}") };
@@ -97,7 +98,11 @@ impl Monitor {
             let forks = served.desk.with(|service| service.forks());
             forks.gone >= count && forks.gone == forks.made
         };
-        self.rest_until(u64::MAX, |_| is_enough(&served));
+        let is_over = |served: &Served| served.is_over.load(Ordering::Acquire);
+        self.rest_until(u64::MAX, |_| is_enough(&served) || is_over(&served));
+        if !is_enough(&served) {
+            say!("mayfly: {name} has ended before {count} of its forks had");
+        }
     }
 
     /// Ends a service, and waits until everything that its forks had is freed. Returns whether there is one of that name.
