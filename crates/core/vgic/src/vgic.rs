@@ -130,7 +130,7 @@ impl<K: Kick> Vgic<K> {
     ///
     /// [`Error`] says which number is out of bounds; or there is no memory.
     pub fn try_new(config: Config<'_>, kick: K) -> Result<Self, Error> {
-        Self::of(config, None, kick)
+        Self::try_with_pauses(config, None, kick, &mut || ())
     }
 
     /// The same with LPIs, and an ITS that is turned off.
@@ -139,10 +139,21 @@ impl<K: Kick> Vgic<K> {
     ///
     /// As for [`Vgic::try_new`].
     pub fn try_with_its(config: Config<'_>, its: ItsConfig, kick: K) -> Result<Self, Error> {
-        Self::of(config, Some(its), kick)
+        Self::try_with_pauses(config, Some(its), kick, &mut || ())
     }
 
-    fn of(config: Config<'_>, its: Option<ItsConfig>, kick: K) -> Result<Self, Error> {
+    /// The same, with an ITS or without one: calls `pause` after each [`PART`] vCPUs, since to make a GIC for many
+    /// is long work. There a caller that has interrupts masked may look for them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Vgic::try_new`].
+    pub fn try_with_pauses(
+        config: Config<'_>,
+        its: Option<ItsConfig>,
+        kick: K,
+        pause: &mut dyn FnMut(),
+    ) -> Result<Self, Error> {
         let Config { vcpus, spis, list_registers, linked } = config;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
             return Err(Error::Vcpus(vcpus));
@@ -160,7 +171,10 @@ impl<K: Kick> Vgic<K> {
         let private =
             |intid: usize| AtomicU64::new(State::reset(intid < SGIS as usize, links[intid] != 0).0);
         Ok(Self {
-            redistributors: try_collect(vcpus, |_| {
+            redistributors: try_collect(vcpus, |vcpu| {
+                if vcpu % PART == PART - 1 {
+                    pause();
+                }
                 Ok(CacheLine(Redistributor {
                     interrupts: core::array::from_fn(private),
                     inbox: Inbox::try_full(PRIVATE as usize + spis, lpis)?,

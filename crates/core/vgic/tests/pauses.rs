@@ -43,6 +43,17 @@ fn parts(work: impl FnOnce(&Vgic<&dyn Fn(usize)>, &mut dyn FnMut())) -> (usize, 
 }
 
 #[test]
+fn a_gic_is_made_for_a_few_vcpus_at_a_time() {
+    let pauses = |vcpus: usize| {
+        let config = Config { vcpus, spis: SPIS, list_registers: 4, linked: &[] };
+        let mut pauses = 0;
+        Vgic::try_with_pauses(config, None, |_: usize| (), &mut || pauses += 1).unwrap();
+        pauses
+    };
+    assert_eq!([1, PART - 1, 64, MAX_VCPUS].map(pauses), [0, 0, 64 / PART, MAX_VCPUS / PART]);
+}
+
+#[test]
 fn an_sgi_to_all_kicks_a_few_vcpus_at_a_time() {
     let (most, pauses) =
         parts(|gic, pause| gic.sgi_with_pauses(3, SgiRegister::Sgi1, TO_ALL | 5 << 24, pause));

@@ -290,7 +290,7 @@ impl Gics {
                 let kicks = Kicks { vm, gic: gic.clone(), act: Arc::clone(&act) };
                 match its {
                     Some(its) => Vgic::try_with_its(config, its, kicks).unwrap(),
-                    None => Vgic::try_new(config, kicks).unwrap(),
+                    None => Vgic::try_with_pauses(config, None, kicks, &mut || ()).unwrap(),
                 }
             });
             turn_on(&gic);

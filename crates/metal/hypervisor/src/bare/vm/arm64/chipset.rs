@@ -13,6 +13,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 
 use crate::bare::devices::arch::{Controller, Kicked};
 use crate::bare::processor::shared;
+use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 
 /// What the vCPUs of a run share.
@@ -52,11 +53,8 @@ impl Chipset {
             ],
         };
         let kick = Kicked(Arc::clone(places));
-        let made = if plan.its {
-            Vgic::try_with_its(config, ITS, kick)
-        } else {
-            Vgic::try_new(config, kick)
-        };
+        let its = plan.its.then_some(ITS);
+        let made = Vgic::try_with_pauses(config, its, kick, &mut threads::preemption_point);
         made.map_err(|_| OutOfMemory)
     }
 
