@@ -41,8 +41,10 @@ impl<W: World> Inner<W> {
                 from = page + pages;
             }
             page += pages;
-            steps += 1;
-            if steps % PIECE == 0 {
+            // Pages of one table are looked at one by one.
+            steps += if is_known && pages <= PIECE { pages } else { 1 };
+            if steps >= PIECE {
+                steps = 0;
                 self.platform.preemption_point();
             }
         }
@@ -75,7 +77,8 @@ fn alike<F: Format>(
         }) {
             let is_page = level == Level::PAGE && left > 1;
             // It may be another's by now.
-            let beside = if is_page { root.maps_to(gfn, pfn, left, rights, section) } else { 0 };
+            let beside =
+                if is_page { root.maps_to(gfn, pfn, left.min(PIECE), rights, section) } else { 0 };
             return (true, pages.max(beside));
         }
         unknown = unknown.min(pages);
