@@ -53,7 +53,7 @@ pub(crate) struct Devices {
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     clock: Arc<Clock>,
-    its: Its,
+    its: Option<Its>,
 }
 
 /// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
@@ -106,7 +106,7 @@ impl Devices {
             Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
         let clock = Arc::new(Clock::new(controller, &bell));
-        let its = Its::new(controller);
+        let its = Its::of(controller);
         Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
     }
 
@@ -139,7 +139,7 @@ impl Devices {
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
-        let its = Its::new(controller);
+        let its = Its::of(controller);
         Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
     }
 
@@ -178,7 +178,9 @@ impl Devices {
     /// A vCPU has left work for the ITS. It waits until the thread of the devices has done some of it, a millisecond at
     /// most: then a guest that looks for the end of its commands mostly finds it.
     pub(crate) fn its_has_work(&self) {
-        self.its.wait_after(|| self.ring());
+        if let Some(its) = &self.its {
+            its.wait_after(|| self.ring());
+        }
     }
 
     /// What their thread does: works for them until the run `is_ending`.
@@ -241,7 +243,7 @@ impl Devices {
                 disk.serve(&ram, is_over);
             }
             self.entropy.serve(&ram, is_over);
-            if self.its.serve(&ram) {
+            if self.its.as_ref().is_some_and(|its| its.serve(&ram)) {
                 // Others come first, and whoever has to look.
                 self.ring();
             }

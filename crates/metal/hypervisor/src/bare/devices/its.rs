@@ -10,7 +10,7 @@ use super::virtio::Ram;
 use crate::bare::processor::timer;
 use crate::bare::threads::{self, Bell};
 
-/// The ITS of a VM, if its interrupt controller has one.
+/// The ITS of a VM.
 pub(super) struct Its {
     controller: Arc<Controller>,
     /// Rings when some of its work is done.
@@ -18,8 +18,10 @@ pub(super) struct Its {
 }
 
 impl Its {
-    pub(super) fn new(controller: &Arc<Controller>) -> Self {
-        Self { controller: Arc::clone(controller), served: Bell::new() }
+    /// That of an interrupt controller, if it has one.
+    pub(super) fn of(controller: &Arc<Controller>) -> Option<Self> {
+        let its = || Self { controller: Arc::clone(controller), served: Bell::new() };
+        controller.has_its().then(its)
     }
 
     /// Does some of its work. Returns whether there is more.

@@ -56,7 +56,6 @@ fn resume(
         }
     })?;
     generation::change(plan, memory, &run.chipset).map_err(|_| NO_ROOM)?;
-    threads::preemption_point();
     Ok((run, console))
 }
 
@@ -64,7 +63,6 @@ fn resume(
 fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
-        threads::preemption_point();
         let (run, console) = resume(machine, template, worlds, &memory)?;
         let first = run.starts();
         return Ok(Begun { run: Arc::new(run), memory, first, console });
@@ -188,6 +186,7 @@ impl<F: TableFormat> Host<F> {
         }
         machine.counts.gave_back(freed);
         let (next, console) = resume(machine, template, worlds, memory)?;
+        threads::preemption_point();
         let next = Arc::new(next);
         let edited = vm.bus(Bus::Mmio).edit(|bus| {
             run.devices.all().try_for_each(|(range, _)| bus.remove(range))?;

@@ -109,7 +109,6 @@ impl Run {
         let Template { state, caches, .. } = template;
         let disk = disk.and_then(Medium::frames);
         let resumed = resume(plan, state, caches, &places, &worlds.run, disk, seat)?;
-        threads::preemption_point();
         let Resumed { chipset, devices, console, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
         run.resumed = SpinLock::new(vcpus);

@@ -191,7 +191,6 @@ pub(crate) fn resume(
         Ok(())
     });
     let loaded = loaded.map_err(NotResumed::Bytes)?;
-    threads::preemption_point();
     for (number, vcpu) in vcpus.iter_mut().flatten().enumerate() {
         vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
     }
