@@ -75,12 +75,12 @@ impl End<'_> {
         }
         let ran = stretch.ran().max(spent.ran);
         let resident = process.resident.unwrap_or(0);
-        // Memory is freed on a processor: what sleeps does something else. Where a VM goes, too, the most of it has to have run
-        // for certain: a doubt of a tick is as long as a VM waits.
+        // Memory is freed on a processor: what sleeps does something else. Where a VM goes, too, the thread has to have run for
+        // most of the whole end: a doubt of a tick is as long as a VM waits.
         let slept = spent.asleep().saturating_sub(trace.unsure());
         let is_freed = resident >= LITTLE
             && 2 * slept < own
-            && (process.held.is_empty() || 2 * ran >= own)
+            && (process.held.is_empty() || 2 * ran >= took)
             && (ran >= trace.least() / 2 || frees > 0);
         if is_freed {
             return Some(self.with_queued(self.freed(resident, ran)));

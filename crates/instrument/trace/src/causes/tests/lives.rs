@@ -171,9 +171,10 @@ fn an_end_is_what_its_thread_did_in_the_time_that_others_left_it() {
         told(&trace)
     };
     assert_eq!(end(19, vec![]), one("memory-freed-at-exit", 5, 14));
-    assert_eq!(end(17, vec![0]), one("memory-freed-at-exit", 5, 14));
+    // Its VM may have had a part in it that was not seen.
+    assert_eq!(end(17, vec![0]), one("busy-processor", 5, 14));
     // Of an end in which others had the processor for 27 of 30 ms, the memory is not the cause.
-    let mut trace = ended(0, vec![0]);
+    let mut trace = ended(0, vec![]);
     trace.processes[0].resident = Some(64 << 20);
     trace.processes[0].gone = Some(35 * MS);
     trace.threads[0].gone = Some(35 * MS);
