@@ -103,10 +103,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "who has sent an LPI looks whether its redistributor takes LPIs",
         edits: &[(
             LPI,
-            "        if !own.lpis.accepts() {
-            let",
-            "        if false {
-            let",
+            "if was_there || step(before) == before || own.lpis.accepts() {",
+            "if true {",
         )],
         killer: LPI_OFF,
     },
@@ -115,8 +113,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[(
             LPI,
             "        fence(Ordering::SeqCst);
-        if !own.lpis.accepts() {",
-            "        if !own.lpis.accepts() {",
+        let route = affinity(vcpu) as u32;
+        // One",
+            "        let route = affinity(vcpu) as u32;
+        // One",
         )],
         killer: LPI_OFF,
     },
@@ -189,9 +189,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ("core/vgic/src/its/work.rs", "        its.take_work();\n", ""),
             (
                 "core/vgic/src/its/work.rs",
-                "        let Some(_busy) = its.begin() else {",
+                "        let Some(mut busy) = its.begin() else {",
                 "        its.take_work();
-        let Some(_busy) = its.begin() else {",
+        let Some(mut busy) = its.begin() else {",
             ),
         ],
         killer: QUIESCENT,
@@ -270,8 +270,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "who finds nothing recalled finds that",
         edits: &[(
             BANK,
-            "self.recalled.load(Ordering::Acquire) == 0",
-            "self.recalled.load(Ordering::Relaxed) == 0",
+            "self.recalled.load(Ordering::Acquire) != 0",
+            "self.recalled.load(Ordering::Relaxed) != 0",
         )],
         killer: LEFT,
     },
