@@ -3,11 +3,10 @@
 use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::thread;
 
-use mayfly_vgic::{Config, Frame, GuestTables, ItsConfig, Read, Served, Vgic};
+use mayfly_vgic::{Config, CpuInterface, Frame, GuestTables, ItsConfig, Read, Served, Vgic};
 
-use super::{Gic, World, cpu, loaded};
+use super::{Gic, World, beside, cpu, loaded};
 
 const QUEUE: u64 = 0x1000;
 const PROPERTIES: u64 = 0x2000;
@@ -97,10 +96,18 @@ fn read(gic: &Gic, frame: Frame, offset: u64) -> u64 {
     }
 }
 
-fn interface(gic: &Gic) -> mayfly_vgic::CpuInterface {
+fn interface(gic: &Gic) -> CpuInterface {
     let mut cpu = cpu(gic, 0);
     cpu.registers.vmcr |= 2;
     cpu
+}
+
+/// LPI 0 is sent, and its vCPU takes it.
+fn take_one(gic: &Gic, cpu: &mut CpuInterface) {
+    gic.send_msi(0, 0).unwrap();
+    gic.enter(cpu);
+    cpu.registers.lr[0] = 0;
+    gic.leave(cpu);
 }
 
 #[test]
@@ -111,15 +118,9 @@ fn loom_a_vcpu_that_enters_has_the_lpis_that_were_sent_or_is_told_to_come_out() 
         let gic = gic(&world, &memory, 4);
         let mut cpu = interface(&gic);
         // An LPI that was taken before is looked at once more, and is nothing then: unless it comes meanwhile.
-        gic.send_msi(0, 0).unwrap();
-        gic.enter(&mut cpu);
-        cpu.registers.lr[0] = 0;
-        gic.leave(&mut cpu);
+        take_one(&gic, &mut cpu);
         world.kicks[0].store(0, Ordering::Relaxed);
-        let device = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.send_msi(0, 0).unwrap())
-        };
+        let device = beside(&gic, move |gic| gic.send_msi(0, 0).unwrap());
         gic.enter(&mut cpu);
         let first = loaded(&cpu);
         device.join().unwrap();
@@ -138,14 +139,8 @@ fn loom_an_lpi_that_was_sent_while_another_was_taken_out_is_given() {
         let memory = Memory::new(&MAPPED);
         let gic = gic(&world, &memory, 4);
         let mut cpu = interface(&gic);
-        gic.send_msi(0, 0).unwrap();
-        gic.enter(&mut cpu);
-        cpu.registers.lr[0] = 0;
-        gic.leave(&mut cpu);
-        let device = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.send_msi(0, 1).unwrap())
-        };
+        take_one(&gic, &mut cpu);
+        let device = beside(&gic, move |gic| gic.send_msi(0, 1).unwrap());
         gic.is_pending(&cpu);
         device.join().unwrap();
         assert!(gic.is_pending(&cpu), "it is lost");
@@ -158,14 +153,8 @@ fn loom_no_lpi_is_pending_at_a_redistributor_that_was_turned_off() {
         let world = Arc::new(World::default());
         let memory = Memory::new(&MAPPED);
         let gic = gic(&world, &memory, 4);
-        let device = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.send_msi(0, 0).unwrap())
-        };
-        let vcpu = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.write(Frame::Redistributors, 0, 4, 0))
-        };
+        let device = beside(&gic, move |gic| gic.send_msi(0, 0).unwrap());
+        let vcpu = beside(&gic, move |gic| gic.write(Frame::Redistributors, 0, 4, 0));
         gic.serve_its(&memory, &mut || ());
         device.join().unwrap();
         vcpu.join().unwrap();
@@ -184,10 +173,7 @@ fn loom_an_lpi_that_was_pending_is_in_the_table_though_it_is_sent_while_lpis_are
         let memory = Memory::new(&MAPPED);
         let gic = gic(&world, &memory, 4);
         gic.send_msi(0, 0).unwrap();
-        let device = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.send_msi(0, 0).unwrap())
-        };
+        let device = beside(&gic, move |gic| gic.send_msi(0, 0).unwrap());
         gic.write(Frame::Redistributors, 0, 4, 0);
         gic.serve_its(&memory, &mut || ());
         device.join().unwrap();
@@ -204,8 +190,8 @@ fn loom_a_command_that_is_queued_is_executed_or_noted() {
         memory.are_there.store(false, Ordering::Relaxed);
         let gic = gic(&world, &memory, 0);
         let vcpu = {
-            let (gic, memory) = (gic.clone(), memory.clone());
-            thread::spawn(move || {
+            let memory = memory.clone();
+            beside(&gic, move |gic| {
                 memory.are_there.store(true, Ordering::Relaxed);
                 gic.write(Frame::Its, 0x88, 8, 32)
             })
@@ -227,8 +213,8 @@ fn loom_no_command_begins_once_the_guest_has_seen_that_the_its_is_quiescent() {
         let gic = gic(&world, &memory, 0);
         gic.write(Frame::Its, 0x88, 8, 32);
         let serves = {
-            let (gic, memory) = (gic.clone(), memory.clone());
-            thread::spawn(move || gic.serve_its(&*memory, &mut || ()))
+            let memory = memory.clone();
+            beside(&gic, move |gic| gic.serve_its(&*memory, &mut || ()))
         };
         gic.write(Frame::Its, 0, 4, 0);
         let is_quiescent = read(&gic, Frame::Its, 0) >> 31 != 0;

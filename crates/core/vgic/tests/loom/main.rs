@@ -59,12 +59,15 @@ fn loaded(cpu: &CpuInterface) -> Vec<u32> {
     cpu.registers.lr[..cpu.used()].iter().map(|register| *register as u32).collect()
 }
 
+/// A thread that works on the same GIC.
+fn beside<R: 'static>(gic: &Arc<Gic>, work: impl FnOnce(&Gic) -> R + 'static) -> JoinHandle<R> {
+    let gic = gic.clone();
+    thread::spawn(move || work(&gic))
+}
+
 /// Threads that each send one of SGIs 0 and 1 to vCPU 0.
 fn inject_both(gic: &Arc<Gic>) -> [JoinHandle<()>; 2] {
-    [0, 1].map(|sgi| {
-        let gic = gic.clone();
-        thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
-    })
+    [0, 1].map(|sgi| beside(gic, move |gic| gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1)))
 }
 
 #[test]
@@ -113,10 +116,7 @@ fn loom_an_edge_that_meets_its_acknowledgement_comes_again() {
         let mut cpu = cpu(&gic, 0);
         gic.sgi(1, SgiRegister::Sgi1, 1);
         gic.enter(&mut cpu);
-        let injector = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, 1))
-        };
+        let injector = beside(&gic, move |gic| gic.sgi(1, SgiRegister::Sgi1, 1));
         cpu.registers.lr[0] ^= PENDING | ACTIVE;
         gic.leave(&mut cpu);
         gic.enter(&mut cpu);
@@ -135,10 +135,7 @@ fn loom_an_interrupt_that_is_disabled_while_its_vcpu_comes_out_is_not_taken_agai
         let mut cpu = cpu(&gic, 0);
         gic.sgi(1, SgiRegister::Sgi1, 1);
         gic.enter(&mut cpu);
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.write(Frame::Redistributors, 0x1_0180, 4, 1))
-        };
+        let other = beside(&gic, move |gic| gic.write(Frame::Redistributors, 0x1_0180, 4, 1));
         gic.leave(&mut cpu);
         gic.enter(&mut cpu);
         other.join().unwrap();
@@ -156,17 +153,11 @@ fn loom_an_interrupt_that_is_routed_away_goes_to_one_vcpu() {
         let gic = gic(2, &world);
         let (mut first, mut second) = (cpu(&gic, 0), cpu(&gic, 1));
         gic.pulse_spi(32).unwrap();
-        let router = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.write(Frame::Distributor, 0x6100, 8, 1))
-        };
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || {
-                gic.enter(&mut second);
-                second
-            })
-        };
+        let router = beside(&gic, move |gic| gic.write(Frame::Distributor, 0x6100, 8, 1));
+        let other = beside(&gic, move |gic| {
+            gic.enter(&mut second);
+            second
+        });
         gic.enter(&mut first);
         router.join().unwrap();
         let mut second = other.join().unwrap();
@@ -189,14 +180,8 @@ fn loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it() {
         gic.write(Frame::Distributor, 0, 4, 0);
         gic.enter(&mut cpu);
         gic.leave(&mut cpu);
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.write(Frame::Distributor, 0, 4, 1))
-        };
-        let injector = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, 1))
-        };
+        let other = beside(&gic, move |gic| gic.write(Frame::Distributor, 0, 4, 1));
+        let injector = beside(&gic, move |gic| gic.sgi(1, SgiRegister::Sgi1, 1));
         gic.enter(&mut cpu);
         other.join().unwrap();
         injector.join().unwrap();
@@ -214,13 +199,10 @@ fn loom_an_interrupt_of_a_group_that_is_turned_off_and_on_while_a_vcpu_enters_is
         let gic = gic(1, &world);
         let mut cpu = cpu(&gic, 0);
         gic.sgi(1, SgiRegister::Sgi1, 1);
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || {
-                gic.write(Frame::Distributor, 0, 4, 0);
-                gic.write(Frame::Distributor, 0, 4, 1);
-            })
-        };
+        let other = beside(&gic, move |gic| {
+            gic.write(Frame::Distributor, 0, 4, 0);
+            gic.write(Frame::Distributor, 0, 4, 1);
+        });
         gic.enter(&mut cpu);
         other.join().unwrap();
         assert!(loaded(&cpu) == [0] || gic.is_stale(0), "it is neither given nor told");
@@ -251,14 +233,8 @@ fn loom_what_was_disabled_is_under_way_whoever_else_disables_something_and_comes
             gic.write(Frame::Redistributors, vcpu * 0x2_0000 + 0x1_0180, 4, 1)
         };
         disable(&gic, 0);
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || disable(&gic, 1))
-        };
-        let leaver = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.leave(&mut second))
-        };
+        let other = beside(&gic, move |gic| disable(gic, 1));
+        let leaver = beside(&gic, move |gic| gic.leave(&mut second));
         assert!(is_under_way(&gic), "vCPU 0 has not come out");
         other.join().unwrap();
         leaver.join().unwrap();
@@ -280,10 +256,7 @@ fn loom_what_is_under_way_no_more_is_found_as_it_was_left() {
         assert_eq!(loaded(&cpu), [0]);
         gic.write(Frame::Redistributors, 0x1_0180, 4, 1);
         cpu.registers.lr[0] ^= PENDING | ACTIVE;
-        let leaver = {
-            let gic = gic.clone();
-            thread::spawn(move || gic.leave(&mut cpu))
-        };
+        let leaver = beside(&gic, move |gic| gic.leave(&mut cpu));
         if !is_under_way(&gic) {
             let active = gic.read(1, Frame::Redistributors, 0x1_0300, 4);
             assert_eq!(active, Read::Value(1), "it is not found as its vCPU left it");
@@ -299,13 +272,10 @@ fn loom_a_group_that_is_turned_off_is_under_way_while_a_vcpu_has_an_interrupt_of
         let gic = gic(1, &world);
         let mut cpu = cpu(&gic, 0);
         gic.sgi(1, SgiRegister::Sgi1, 1);
-        let other = {
-            let gic = gic.clone();
-            thread::spawn(move || {
-                gic.write(Frame::Distributor, 0, 4, 0);
-                is_under_way(&gic)
-            })
-        };
+        let other = beside(&gic, move |gic| {
+            gic.write(Frame::Distributor, 0, 4, 0);
+            is_under_way(gic)
+        });
         gic.enter(&mut cpu);
         let under_way = other.join().unwrap();
         // The kick's interrupt may be on its way still.
