@@ -24,9 +24,9 @@ use mayfly_platform::tlb::{Entries, Scope, Span};
 use crate::format::breaks_blocks;
 use crate::graveyard::Dead;
 use crate::level::Level;
-use crate::range::At;
+use crate::range::{At, Run};
 use crate::root::Root;
-use crate::{Entry, Format};
+use crate::{Entry, Format, State};
 
 /// The invalidations of one operation, gathered: issued and completed once, by [`Flush::finish`], before anything that
 /// they protect is reused (`litmus/S2+zap+reuse`).
@@ -67,6 +67,25 @@ impl Flush {
     pub(crate) fn add_run(&mut self, gfn: Gfn, level: Level, count: u32) {
         self.cover(level.first(gfn), level, count);
         self.found(level);
+    }
+
+    /// Empties entries of `run`, `most` at most, from the first on: up to one that is no leaf any more, or changes at that
+    /// moment. Owes their invalidation. Returns how many.
+    #[inline]
+    pub(crate) fn empty_run<F: Format>(&mut self, run: &Run<'_>, most: u32) -> u32 {
+        let mut count = 0;
+        while count < most {
+            let cell = run.cell::<F>(count);
+            let entry = cell.load();
+            if entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY) {
+                break;
+            }
+            count += 1;
+        }
+        if count > 0 {
+            self.add_run(run.gfn, run.level, count);
+        }
+        count
     }
 
     /// Owes the invalidation of a table in an entry of `level` at `gfn`, and of what is below it: of which no leaf is

@@ -20,7 +20,7 @@ use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
 use crate::sequence::Announcement;
-use crate::{Entry, Format, Level, Stage2, State};
+use crate::{Entry, Format, Level, Stage2};
 
 impl<F: Format> Stage2<F> {
     /// Zaps the pages of `gfns` that `next` leads to, in every root, slice by slice: each page and block that maps one of
@@ -99,19 +99,8 @@ impl<F: Format> Visitor<F> for Picked<'_> {
         let picked = self.known.get_mut().end.get().saturating_sub(run.gfn.get());
         let most =
             if run.level == Level::PAGE { picked.min(u64::from(run.count)) as u32 } else { 0 };
-        let mut count = 0;
-        while count < most {
-            let cell = run.cell::<F>(count);
-            let entry = cell.load();
-            if entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY) {
-                break;
-            }
-            count += 1;
-        }
-        if count > 0 {
-            self.flush.add_run(run.gfn, run.level, count);
-            self.entries += u64::from(count);
-        }
+        let count = self.flush.empty_run::<F>(run, most);
+        self.entries += u64::from(count);
         count
     }
 

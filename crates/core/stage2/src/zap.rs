@@ -12,7 +12,7 @@ use crate::prune;
 use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
 use crate::sequence::Announcement;
-use crate::{Entry, Format, Leaf, Level, Role, Stage2, State};
+use crate::{Entry, Format, Leaf, Level, Role, Stage2};
 
 /// What becomes of tables that have nothing left in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,19 +207,8 @@ impl<F: Format> Visitor<F> for Zap<'_> {
         if self.told.is_some() {
             return 0;
         }
-        let mut count = 0;
-        while count < run.count {
-            let cell = run.cell::<F>(count);
-            let entry = cell.load();
-            if entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY) {
-                break;
-            }
-            count += 1;
-        }
-        if count > 0 {
-            self.flush.add_run(run.gfn, run.level, count);
-            self.entries += u64::from(count);
-        }
+        let count = self.flush.empty_run::<F>(run, run.count);
+        self.entries += u64::from(count);
         count
     }
 

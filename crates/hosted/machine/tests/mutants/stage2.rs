@@ -454,7 +454,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a page that is picked becomes absent",
         edits: &[(
-            PICKED,
+            FLUSH,
             "entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY)",
             "entry.state(run.level) != State::Leaf",
         )],
