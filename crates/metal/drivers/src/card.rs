@@ -9,7 +9,7 @@ use crate::Broken;
 use crate::buffer::Buffer;
 use crate::ring::{Parts, Ring};
 use crate::rooms::Rooms;
-use crate::start::{Unusable, begin, finish, needs_reset, stop};
+use crate::start::{Started, Unusable, begin};
 
 /// The most bytes of a frame, with a VLAN tag and without the frame check sequence.
 pub const FRAME_BYTES: usize = 1518;
@@ -81,13 +81,12 @@ unsafe impl Parts for Outgoing {
 
 /// A network card.
 pub struct Card<H: Hal, T: Transport> {
-    transport: T,
+    device: Started<T>,
     receive: Ring<H, Received, SIZE>,
     send: Ring<H, Outgoing, SIZE>,
     /// Buffers that nothing is sent from, and who has the others.
     free: Vec<Buffer>,
     rooms: Rooms,
-    broken: Option<Broken>,
 }
 
 impl<H: Hal, T: Transport> Card<H, T> {
@@ -96,25 +95,17 @@ impl<H: Hal, T: Transport> Card<H, T> {
     /// # Errors
     ///
     /// [`Unusable`].
-    pub fn new(mut transport: T) -> Result<Self, Unusable> {
-        match Self::start(&mut transport) {
-            Ok((receive, send, free)) => {
-                let rooms = Rooms::try_new(SIZE)?;
-                finish(&mut transport);
-                receive.notify(&mut transport);
-                Ok(Self { transport, receive, send, free, rooms, broken: None })
-            }
-            Err(why) => {
-                stop(&mut transport);
-                Err(why)
-            }
-        }
+    pub fn new(transport: T) -> Result<Self, Unusable> {
+        let (mut device, (receive, send, free, rooms)) = Started::new(transport, Self::start)?;
+        receive.notify(&mut device.transport);
+        Ok(Self { device, receive, send, free, rooms })
     }
 
     #[expect(clippy::type_complexity, reason = "its one caller takes it apart")]
     fn start(
         transport: &mut T,
-    ) -> Result<(Ring<H, Received, SIZE>, Ring<H, Outgoing, SIZE>, Vec<Buffer>), Unusable> {
+    ) -> Result<(Ring<H, Received, SIZE>, Ring<H, Outgoing, SIZE>, Vec<Buffer>, Rooms), Unusable>
+    {
         begin(transport, 0)?;
         let mut receive = Ring::new(transport, RECEIVE)?;
         let mut send = Ring::new(transport, SEND)?;
@@ -127,18 +118,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
         Buffer::allocate::<H>(&mut buffers, SIZE, BUFFER, BufferDirection::DriverToDevice)?;
         // What was sent is taken back when there is something to send.
         send.ignore();
-        Ok((receive, send, buffers))
-    }
-
-    fn unless_broken<R>(&mut self, found: Result<R, Broken>) -> Result<R, Broken> {
-        found.inspect_err(|broken| {
-            self.broken = Some(*broken);
-            stop(&mut self.transport);
-        })
-    }
-
-    fn check(&self) -> Result<(), Broken> {
-        self.broken.map_or(Ok(()), Err)
+        Ok((receive, send, buffers, Rooms::try_new(SIZE)?))
     }
 
     /// Looks whether the card asks for its reset: it may, where it has told of a change of its configuration.
@@ -147,9 +127,7 @@ impl<H: Hal, T: Transport> Card<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn look(&mut self) -> Result<(), Broken> {
-        self.check()?;
-        let asks = needs_reset(&self.transport);
-        self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
+        self.device.look()
     }
 
     /// The next frame that has come.
@@ -158,15 +136,15 @@ impl<H: Hal, T: Transport> Card<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn receive(&mut self) -> Result<Option<Received>, Broken> {
-        self.check()?;
+        self.device.check()?;
         let taken = self.receive.take();
-        let taken = self.unless_broken(taken)?;
+        let taken = self.device.unless_broken(taken)?;
         Ok(taken.map(|(received, written)| Received { written, ..received }))
     }
 
     /// Gives the buffer of a frame back to the card, for another one.
     pub fn give_back(&mut self, received: Received) {
-        if self.broken.is_none() {
+        if self.device.broken().is_none() {
             // Its descriptor is free.
             let _ = self.receive.add(received);
         }
@@ -180,10 +158,10 @@ impl<H: Hal, T: Transport> Card<H, T> {
     /// The card is to know of the buffers that it was given, and to interrupt when a frame comes. Returns whether one has
     /// come by now.
     pub fn listen(&mut self) -> bool {
-        if self.broken.is_some() {
+        if self.device.broken().is_some() {
             return false;
         }
-        self.receive.notify(&mut self.transport);
+        self.receive.notify(&mut self.device.transport);
         self.receive.listen()
     }
 
@@ -193,10 +171,10 @@ impl<H: Hal, T: Transport> Card<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn room(&mut self, sender: u64) -> Result<Option<Outgoing>, Broken> {
-        self.check()?;
+        self.device.check()?;
         for _ in 0..TAKEN_BACK {
             let taken = self.send.take();
-            let Some((sent, _)) = self.unless_broken(taken)? else { break };
+            let Some((sent, _)) = self.device.unless_broken(taken)? else { break };
             self.discard(sent);
         }
         if !self.rooms.take(sender) {
@@ -208,13 +186,13 @@ impl<H: Hal, T: Transport> Card<H, T> {
 
     /// Sends a frame.
     pub fn send(&mut self, mut frame: Outgoing) {
-        if self.broken.is_some() {
+        if self.device.broken().is_some() {
             return;
         }
         frame.buffer.bytes_mut()[..HEADER].fill(0);
         // There are as many descriptors as buffers.
         match self.send.add(frame) {
-            Ok(()) => self.send.notify(&mut self.transport),
+            Ok(()) => self.send.notify(&mut self.device.transport),
             Err(frame) => self.discard(frame),
         }
     }

@@ -16,7 +16,7 @@ use virtio_drivers::{BufferDirection, Hal};
 use crate::Broken;
 use crate::buffer::Buffer;
 use crate::ring::{Parts, Ring};
-use crate::start::{Unusable, begin, finish, needs_reset, stop, word};
+use crate::start::{Started, Unusable, begin, word};
 
 /// The most bytes that are written at a time.
 pub const WRITE_BYTES: usize = BUFFER;
@@ -137,7 +137,7 @@ struct Port {
 
 /// A console, of which one port is used.
 pub struct Console<H: Hal, T: Transport> {
-    transport: T,
+    device: Started<T>,
     queues: Queues<H>,
     name: &'static str,
     port: Port,
@@ -147,7 +147,6 @@ pub struct Console<H: Hal, T: Transport> {
     rest: Option<(Arriving, usize, usize)>,
     /// A caller had something to write, and there was no room.
     wants_room: bool,
-    broken: Option<Broken>,
 }
 
 impl<H: Hal, T: Transport> Console<H, T> {
@@ -156,42 +155,14 @@ impl<H: Hal, T: Transport> Console<H, T> {
     /// # Errors
     ///
     /// [`Unusable`].
-    pub fn new(mut transport: T, name: &'static str) -> Result<Self, Unusable> {
-        match Queues::start(&mut transport) {
-            Ok(queues) => {
-                finish(&mut transport);
-                let (port, owed) = (Port::default(), [true, false, false]);
-                let mut console = Self {
-                    transport,
-                    queues,
-                    name,
-                    port,
-                    owed,
-                    rest: None,
-                    wants_room: false,
-                    broken: None,
-                };
-                console.queues.told.notify(&mut console.transport);
-                // Nothing was used yet.
-                let _ = console.say();
-                Ok(console)
-            }
-            Err(why) => {
-                stop(&mut transport);
-                Err(why)
-            }
-        }
-    }
-
-    fn unless_broken<R>(&mut self, found: Result<R, Broken>) -> Result<R, Broken> {
-        found.inspect_err(|broken| {
-            self.broken = Some(*broken);
-            stop(&mut self.transport);
-        })
-    }
-
-    fn check(&self) -> Result<(), Broken> {
-        self.broken.map_or(Ok(()), Err)
+    pub fn new(transport: T, name: &'static str) -> Result<Self, Unusable> {
+        let (device, queues) = Started::new(transport, Queues::start)?;
+        let (port, owed) = (Port::default(), [true, false, false]);
+        let mut console = Self { device, queues, name, port, owed, rest: None, wants_room: false };
+        console.queues.told.notify(&mut console.device.transport);
+        // Nothing was used yet.
+        let _ = console.say();
+        Ok(console)
     }
 
     /// Looks whether the console asks for its reset: it may, where it has told of a change of its configuration.
@@ -200,9 +171,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn look(&mut self) -> Result<(), Broken> {
-        self.check()?;
-        let asks = needs_reset(&self.transport);
-        self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
+        self.device.look()
     }
 
     /// Whether a program on the other side has opened the port, as far as the device has told.
@@ -218,7 +187,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
     pub fn hear(&mut self) -> Result<Option<Change>, Broken> {
         self.say()?;
         let taken = self.queues.told.take();
-        let Some((message, written)) = self.unless_broken(taken)? else { return Ok(None) };
+        let Some((message, written)) = self.device.unless_broken(taken)? else { return Ok(None) };
         let bytes = message.buffer.bytes();
         let change = self.understand(&bytes[..bytes.len().min(written as usize)]);
         // Its descriptor is free.
@@ -260,13 +229,13 @@ impl<H: Hal, T: Transport> Console<H, T> {
 
     /// Says what is to be said to the device, as far as there is room.
     fn say(&mut self) -> Result<(), Broken> {
-        self.check()?;
+        self.device.check()?;
         for (at, event) in SAID.into_iter().enumerate() {
             if !self.owed[at] {
                 continue;
             }
             let taken = self.queues.answers.take();
-            if let Some((said, _)) = self.unless_broken(taken)? {
+            if let Some((said, _)) = self.device.unless_broken(taken)? {
                 self.queues.answer_room.push(said.buffer);
             }
             let Some(mut buffer) = self.queues.answer_room.pop() else { break };
@@ -278,7 +247,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
                 // There are as many descriptors as buffers.
                 Err(said) => self.queues.answer_room.push(said.buffer),
             }
-            self.queues.answers.notify(&mut self.transport);
+            self.queues.answers.notify(&mut self.device.transport);
         }
         Ok(())
     }
@@ -289,12 +258,12 @@ impl<H: Hal, T: Transport> Console<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn read(&mut self, into: &mut [u8]) -> Result<usize, Broken> {
-        self.check()?;
+        self.device.check()?;
         let (arrived, from, len) = if let Some(rest) = self.rest.take() {
             rest
         } else {
             let taken = self.queues.receive.take();
-            let Some((arrived, written)) = self.unless_broken(taken)? else { return Ok(0) };
+            let Some((arrived, written)) = self.device.unless_broken(taken)? else { return Ok(0) };
             let len = written as usize;
             // A length that the buffer does not have; or of a port that is not meant, which was not opened.
             if len > arrived.buffer.bytes().len() || !self.port.is_meant {
@@ -322,10 +291,10 @@ impl<H: Hal, T: Transport> Console<H, T> {
     ///
     /// [`Broken`], from then on.
     pub fn write(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
-        self.check()?;
+        self.device.check()?;
         for _ in 0..SIZE {
             let taken = self.queues.send.take();
-            let Some((sent, _)) = self.unless_broken(taken)? else { break };
+            let Some((sent, _)) = self.device.unless_broken(taken)? else { break };
             self.queues.room.push(sent.buffer);
         }
         let len = bytes.len().min(BUFFER);
@@ -341,7 +310,7 @@ impl<H: Hal, T: Transport> Console<H, T> {
         if let Err(sent) = self.queues.send.add(Leaving { buffer, len }) {
             self.queues.room.push(sent.buffer);
         }
-        self.queues.send.notify(&mut self.transport);
+        self.queues.send.notify(&mut self.device.transport);
         Ok(true)
     }
 
@@ -357,12 +326,12 @@ impl<H: Hal, T: Transport> Console<H, T> {
     /// caller has wanted; and something to read, if the caller `reads` it now. Returns whether there is by now: then the device
     /// may not interrupt for it.
     pub fn listen(&mut self, reads: bool) -> bool {
-        if self.broken.is_some() {
+        if self.device.broken().is_some() {
             return false;
         }
         let Queues { told, receive, send, .. } = &mut self.queues;
-        told.notify(&mut self.transport);
-        receive.notify(&mut self.transport);
+        told.notify(&mut self.device.transport);
+        receive.notify(&mut self.device.transport);
         let is_told = told.listen();
         let has_come = reads && (self.rest.is_some() | receive.listen());
         is_told | has_come | (self.wants_room && send.listen())

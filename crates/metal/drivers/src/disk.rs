@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::partitions::SECTOR;
 use crate::ring::{Parts, Ring};
 use crate::rooms::Rooms;
-use crate::start::{Unusable, begin, finish, needs_reset, stop, word};
+use crate::start::{Started, Unusable, begin, word};
 
 /// The most requests that are under way.
 pub const SLOTS: usize = 16;
@@ -130,12 +130,11 @@ unsafe impl<P> Parts for Slot<P> {
 
 /// A disk.
 pub struct Disk<H: Hal, T: Transport, P> {
-    transport: T,
+    device: Started<T>,
     ring: Ring<H, Slot<P>, SIZE>,
     free: Vec<(Buffer, Buffer)>,
     rooms: Rooms,
     info: DiskInfo,
-    broken: Option<Broken>,
 }
 
 impl<H: Hal, T: Transport, P> Disk<H, T, P> {
@@ -144,24 +143,15 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     /// # Errors
     ///
     /// [`Unusable`].
-    pub fn new(mut transport: T) -> Result<Self, Unusable> {
-        match Self::prepare(&mut transport) {
-            Ok((ring, free, info)) => {
-                let rooms = Rooms::try_new(SLOTS)?;
-                finish(&mut transport);
-                Ok(Self { transport, ring, free, rooms, info, broken: None })
-            }
-            Err(why) => {
-                stop(&mut transport);
-                Err(why)
-            }
-        }
+    pub fn new(transport: T) -> Result<Self, Unusable> {
+        let (device, (ring, free, rooms, info)) = Started::new(transport, Self::prepare)?;
+        Ok(Self { device, ring, free, rooms, info })
     }
 
     #[expect(clippy::type_complexity, reason = "its one caller takes it apart")]
     fn prepare(
         transport: &mut T,
-    ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, DiskInfo), Unusable> {
+    ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, Rooms, DiskInfo), Unusable> {
         let known = feature::SIZE_MAX | feature::READ_ONLY | feature::BLK_SIZE | feature::FLUSH;
         let features = begin(transport, known)?;
         if features & (feature::FLUSH | feature::CONFIG_WCE) == feature::CONFIG_WCE {
@@ -192,7 +182,7 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
         Buffer::allocate::<H>(&mut data, SLOTS, PIECE_BYTES, BufferDirection::Both)?;
         free.try_reserve_exact(SLOTS).map_err(|_| Unusable::NoMemory)?;
         free.extend(controls.into_iter().zip(data));
-        Ok((ring, free, info))
+        Ok((ring, free, Rooms::try_new(SLOTS)?, info))
     }
 
     /// What it is.
@@ -206,9 +196,7 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     ///
     /// [`Broken`], from then on.
     pub fn room(&mut self, party: u64, waiter: P) -> Result<Result<Slot<P>, P>, Broken> {
-        if let Some(broken) = self.broken {
-            return Err(broken);
-        }
+        self.device.check()?;
         if !self.rooms.take(party) {
             return Ok(Err(waiter));
         }
@@ -235,7 +223,7 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
             Operation::Write(sector, len) => (1, sector, fits(sector, len) && !self.info.read_only),
             Operation::Flush => (4, 0, self.info.has_cache),
         };
-        if !may || self.broken.is_some() {
+        if !may || self.device.broken().is_some() {
             return Err(slot);
         }
         slot.operation = operation;
@@ -244,20 +232,20 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
         header[..4].copy_from_slice(&kind.to_le_bytes());
         header[8..HEADER].copy_from_slice(&sector.to_le_bytes());
         self.ring.add(slot)?;
-        self.ring.notify(&mut self.transport);
+        self.ring.notify(&mut self.device.transport);
         Ok(())
     }
 
     /// The next request that has ended. What a broken device had has ended, too.
     pub fn ended(&mut self) -> Option<Slot<P>> {
-        if self.broken.is_none() {
+        if self.device.broken().is_none() {
             match self.ring.take() {
                 Ok(None) => return None,
                 Ok(Some((mut slot, written))) => {
                     slot.written = written;
                     return Some(slot);
                 }
-                Err(broken) => self.give_up(broken),
+                Err(broken) => self.device.give_up(broken),
             }
         }
         let mut slot = self.ring.drain().next()?;
@@ -268,19 +256,13 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     /// Looks whether the disk asks for its reset: it may, where it has told of a change of its configuration. Then it is
     /// [broken](Disk::broken).
     pub fn look(&mut self) {
-        if self.broken.is_none() && needs_reset(&self.transport) {
-            self.give_up(Broken::NeedsReset);
-        }
-    }
-
-    fn give_up(&mut self, why: Broken) {
-        self.broken = Some(why);
-        stop(&mut self.transport);
+        // The requests that it has say so as they end.
+        let _ = self.device.look();
     }
 
     /// Why it is not used any more, if it is not.
     pub const fn broken(&self) -> Option<Broken> {
-        self.broken
+        self.device.broken()
     }
 
     /// Takes room back; who has waited for it.

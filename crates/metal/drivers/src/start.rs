@@ -1,7 +1,9 @@
-//! The start of a device: virtio 1.2, 3.1.1.
+//! The start of a device (virtio 1.2, 3.1.1), and whether it works still.
 
 use virtio_drivers::Error;
 use virtio_drivers::transport::{DeviceStatus, Transport};
+
+use crate::Broken;
 
 /// `VIRTIO_F_VERSION_1`.
 const VERSION_1: u64 = 1 << 32;
@@ -55,18 +57,61 @@ pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64
     Ok(offered)
 }
 
-/// The device begins to work.
-pub(crate) fn finish(transport: &mut impl Transport) {
-    transport.set_status(transport.get_status() | DeviceStatus::DRIVER_OK);
+/// A device that works, until it is found broken: then it is stopped for good.
+pub(crate) struct Started<T: Transport> {
+    pub(crate) transport: T,
+    broken: Option<Broken>,
 }
 
-/// Whether the device has failed, and asks for its reset (virtio 1.2, 2.1.2).
-pub(crate) fn needs_reset(transport: &impl Transport) -> bool {
-    transport.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET)
+impl<T: Transport> Started<T> {
+    /// A device that was set up as `set_up` does, and begins to work then. One that cannot be is stopped.
+    pub(crate) fn new<R>(
+        mut transport: T,
+        set_up: impl FnOnce(&mut T) -> Result<R, Unusable>,
+    ) -> Result<(Self, R), Unusable> {
+        match set_up(&mut transport) {
+            Ok(made) => {
+                transport.set_status(transport.get_status() | DeviceStatus::DRIVER_OK);
+                Ok((Self { transport, broken: None }, made))
+            }
+            Err(why) => {
+                stop(&mut transport);
+                Err(why)
+            }
+        }
+    }
+
+    /// Why it is not used any more, if it is not.
+    pub(crate) const fn broken(&self) -> Option<Broken> {
+        self.broken
+    }
+
+    /// That as an error.
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    /// What was found, unless that is that it is broken.
+    pub(crate) fn unless_broken<R>(&mut self, found: Result<R, Broken>) -> Result<R, Broken> {
+        found.inspect_err(|why| self.give_up(*why))
+    }
+
+    /// Looks whether it has failed, and asks for its reset (virtio 1.2, 2.1.2).
+    pub(crate) fn look(&mut self) -> Result<(), Broken> {
+        self.check()?;
+        let asks = self.transport.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET);
+        self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
+    }
+
+    /// It is broken.
+    pub(crate) fn give_up(&mut self, why: Broken) {
+        self.broken = Some(why);
+        stop(&mut self.transport);
+    }
 }
 
-/// Stops the device for good.
-pub(crate) fn stop(transport: &mut impl Transport) {
+/// Stops a device for good.
+fn stop(transport: &mut impl Transport) {
     transport.set_status(DeviceStatus::empty());
 }
 
