@@ -234,6 +234,16 @@ impl State {
         self.unlatched().recall()
     }
 
+    /// An LPI that is not pending any more at the redistributor of that affinity.
+    pub(crate) const fn cleared_at(self, affinity: u32) -> Self {
+        if self.affinity() == affinity { self.cleared() } else { self }
+    }
+
+    /// Whether an LPI is pending at the redistributor of that affinity.
+    pub(crate) const fn is_pending_at(self, affinity: u32) -> bool {
+        self.affinity() == affinity && self.is_pending()
+    }
+
     /// An LPI at the redistributor of that affinity: taken back from the list register of another vCPU, if there it is.
     pub(crate) const fn moved(self, affinity: u32) -> Self {
         if self.affinity() == affinity { self } else { self.with_affinity(affinity).recall() }

@@ -105,9 +105,9 @@ impl<K: Kick> Vgic<K> {
     /// that is said.
     pub(crate) fn move_pending(&self, lpi: usize, from: Option<usize>, vcpu: usize) {
         let route = affinity(vcpu) as u32;
-        let moves = |state: State| {
-            let there = from.is_none_or(|from| state.affinity() == affinity(from) as u32);
-            there && state.is_pending()
+        let moves = |state: State| match from {
+            Some(from) => state.is_pending_at(affinity(from) as u32),
+            None => state.is_pending(),
         };
         self.send_lpi(lpi, vcpu, |state| if moves(state) { state.moved(route) } else { state });
     }
@@ -120,17 +120,10 @@ impl<K: Kick> Vgic<K> {
         fence(Ordering::SeqCst);
         let route = affinity(vcpu) as u32;
         // One that was pending there is the thread's, or is taken back by the party that has sent it.
-        let was_there = before.affinity() == route && before.is_pending();
-        if was_there || step(before) == before || own.lpis.accepts() {
+        if before.is_pending_at(route) || step(before) == before || own.lpis.accepts() {
             return;
         }
-        self.change(
-            0,
-            intid,
-            |state| {
-                if state.affinity() == route { state.cleared() } else { state }
-            },
-        );
+        self.change(0, intid, |state| state.cleared_at(route));
     }
 
     /// Has LPI `lpi` be pending at no redistributor.
@@ -234,11 +227,8 @@ impl<K: Kick> Vgic<K> {
             let mut bits = u64::from_le_bytes(bytes);
             for place in 0..PIECE {
                 let intid = FIRST_LPI + (first + place) as u32;
-                let before = self.change(0, intid, |state| {
-                    if state.affinity() == route { state.cleared() } else { state }
-                });
-                let was_pending =
-                    before.is_some_and(|state| state.affinity() == route && state.is_pending());
+                let before = self.change(0, intid, |state| state.cleared_at(route));
+                let was_pending = before.is_some_and(|state| state.is_pending_at(route));
                 bits |= u64::from(was_pending) << place;
                 if place % PART == PART - 1 {
                     pause();

@@ -103,7 +103,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "who has sent an LPI looks whether its redistributor takes LPIs",
         edits: &[(
             LPI,
-            "if was_there || step(before) == before || own.lpis.accepts() {",
+            "if before.is_pending_at(route) || step(before) == before || own.lpis.accepts() {",
             "if true {",
         )],
         killer: LPI_OFF,
