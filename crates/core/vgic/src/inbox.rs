@@ -20,11 +20,11 @@
 //! the LPI's own bit first.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
+use crate::collect::try_fill;
 use crate::state::FIRST_LPI;
 
 /// The interrupts of a word.
@@ -43,21 +43,16 @@ pub(crate) struct Inbox {
     lpis: Box<[AtomicU64]>,
 }
 
-fn try_words(words: usize, ones: usize) -> Result<Box<[AtomicU64]>, OutOfMemory> {
-    let mut bits = Vec::new();
-    bits.try_reserve_exact(words)?;
-    bits.extend((0..words).map(|at| AtomicU64::new(if at < ones { u64::MAX } else { 0 })));
-    Ok(bits.into_boxed_slice())
-}
-
 impl Inbox {
     /// One for so many interrupts below the LPIs, which are all to be looked at, and so many LPIs.
     pub(crate) fn try_full(interrupts: usize, lpis: usize) -> Result<Self, OutOfMemory> {
         let words = interrupts.div_ceil(WORD);
         Ok(Self {
             notice: AtomicU32::new(0),
-            words: try_words(words + usize::from(lpis != 0), words)?,
-            lpis: try_words(lpis.div_ceil(WORD), 0)?,
+            words: try_fill(words + usize::from(lpis != 0), |at| {
+                AtomicU64::new(if at < words { u64::MAX } else { 0 })
+            })?,
+            lpis: try_fill(lpis.div_ceil(WORD), |_| AtomicU64::new(0))?,
         })
     }
 

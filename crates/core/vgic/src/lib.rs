@@ -95,6 +95,7 @@ extern crate alloc;
 extern crate std;
 
 mod affinity;
+mod collect;
 mod cpu;
 mod error;
 mod frame;

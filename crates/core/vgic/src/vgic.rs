@@ -4,12 +4,11 @@
 //! GIC's state between the entry of a guest and its exit.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
-use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering};
 
 use crate::affinity::{self, MAX_VCPUS};
+use crate::collect::{try_collect, try_fill};
 use crate::inbox::Inbox;
 use crate::its::control::LpiControl;
 use crate::its::tables::{Its, ItsConfig};
@@ -99,18 +98,6 @@ pub(crate) fn in_parts(count: usize, pause: &mut dyn FnMut(), mut work: impl FnM
     }
 }
 
-fn try_collect<T>(
-    count: usize,
-    mut make: impl FnMut(usize) -> Result<T, OutOfMemory>,
-) -> Result<Box<[T]>, OutOfMemory> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(count)?;
-    for index in 0..count {
-        all.push(make(index)?);
-    }
-    Ok(all.into_boxed_slice())
-}
-
 fn links(linked: &[(u32, u32)]) -> Result<[u16; PRIVATE as usize], Error> {
     let mut links = [0; PRIVATE as usize];
     for &(ppi, physical) in linked {
@@ -183,8 +170,8 @@ impl<K: Kick> Vgic<K> {
                     lpis: LpiControl::default(),
                 }))
             })?,
-            spis: try_collect(spis, |_| Ok(AtomicU64::new(State::reset(false, false).0)))?,
-            lpis: try_collect(lpis, |_| Ok(AtomicU64::new(State::reset_lpi().0)))?,
+            spis: try_fill(spis, |_| AtomicU64::new(State::reset(false, false).0))?,
+            lpis: try_fill(lpis, |_| AtomicU64::new(State::reset_lpi().0))?,
             its,
             groups: AtomicU32::new(0),
             recalled: AtomicU32::new(0),

@@ -1,11 +1,10 @@
 //! What an ITS knows: its registers and its mappings.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
-use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
+use crate::collect::try_fill;
 use crate::{Error, MAX_LPIS};
 
 /// What an ITS has.
@@ -96,13 +95,6 @@ impl Drop for Busy<'_> {
     }
 }
 
-fn try_zeroes(count: usize) -> Result<Box<[AtomicU32]>, OutOfMemory> {
-    let mut words = Vec::new();
-    words.try_reserve_exact(count)?;
-    words.extend((0..count).map(|_| AtomicU32::new(0)));
-    Ok(words.into_boxed_slice())
-}
-
 /// Bits of the number of a collection: as many as vCPUs have, and one at least.
 const fn collection_bits(vcpus: usize) -> u32 {
     let bits = vcpus.next_power_of_two().ilog2();
@@ -113,6 +105,7 @@ impl Its {
     /// One that is turned off, and has mapped nothing.
     pub(crate) fn try_new(config: ItsConfig, vcpus: usize) -> Result<Self, Error> {
         let ItsConfig { lpis, device_bits, event_bits } = config;
+        let zeroes = |count| try_fill(count, |_| AtomicU32::new(0));
         if !lpis.is_power_of_two() || !(64..=MAX_LPIS).contains(&lpis) {
             return Err(Error::Lpis(lpis));
         }
@@ -131,9 +124,9 @@ impl Its {
             creadr: AtomicU64::new(0),
             basers: [AtomicU64::new(0), AtomicU64::new(0)],
             propbaser: AtomicU64::new(0),
-            devices: try_zeroes(1 << device_bits)?,
-            collections: try_zeroes(1 << collection_bits(vcpus))?,
-            events: try_zeroes(1 << (device_bits + event_bits))?,
+            devices: zeroes(1 << device_bits)?,
+            collections: zeroes(1 << collection_bits(vcpus))?,
+            events: zeroes(1 << (device_bits + event_bits))?,
             work: AtomicU32::new(0),
             busy: AtomicU32::new(0),
         })
