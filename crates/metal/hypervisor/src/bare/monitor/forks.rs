@@ -76,10 +76,7 @@ impl Monitor {
         count: Option<u32>,
         parameters: &[String],
     ) -> Result<(), String> {
-        let model = self.find(from)?;
-        let template = model
-            .template()
-            .ok_or_else(|| format!("{from} is not frozen: vm freeze {from} first"))?;
+        let (model, template) = self.frozen(from)?;
         for number in 0..count.unwrap_or(1) {
             let name = if count.is_some() { format!("{name}-{number}") } else { name.into() };
             self.check_name(&name)?;

@@ -47,16 +47,11 @@ impl Monitor {
     }
 
     fn try_serve(&mut self, name: &str, from: &str, parameters: &[String]) -> Result<(), String> {
-        let model = self.find(from)?;
-        let template = model
-            .template()
-            .ok_or_else(|| format!("{from} is not frozen: vm freeze {from} first"))?;
+        let (model, template) = self.frozen(from)?;
         if !plan::is_name(&format!("{name}-{}", u64::MAX)) {
             return Err("its name has 1 to 11 letters, digits, '-' and '_'".to_string());
         }
-        if self.is_taken(name) {
-            return Err(format!("there is a VM {name} already"));
-        }
+        self.check_free(name)?;
         let (offer, rest) = Offer::parse(parameters)?;
         let plan = model.plan.forked(name, &rest)?;
         if plan.card.network.is_none() {

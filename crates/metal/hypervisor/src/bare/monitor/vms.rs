@@ -18,6 +18,15 @@ impl Monitor {
         found.cloned().ok_or_else(|| format!("there is no VM {name}"))
     }
 
+    /// A frozen VM, and what it was.
+    pub(super) fn frozen(&self, name: &str) -> Result<(Arc<Machine>, Arc<Template>), String> {
+        let model = self.find(name)?;
+        let template = model
+            .template()
+            .ok_or_else(|| format!("{name} is not frozen: vm freeze {name} first"))?;
+        Ok((model, template))
+    }
+
     /// Whether a VM can get this name.
     ///
     /// # Errors
@@ -27,12 +36,18 @@ impl Monitor {
         if !plan::is_name(name) {
             return Err("a name has 1 to 32 letters, digits, '-' and '_'".to_string());
         }
-        if self.is_taken(name) { Err(format!("there is a VM {name} already")) } else { Ok(()) }
+        self.check_free(name)
     }
 
-    pub(super) fn is_taken(&self, name: &str) -> bool {
-        self.machines.iter().any(|machine| machine.plan.name == name)
-            || self.services.iter().any(|served| served.name == name)
+    /// Whether no VM and no service has this name.
+    ///
+    /// # Errors
+    ///
+    /// That one has it.
+    pub(super) fn check_free(&self, name: &str) -> Result<(), String> {
+        let is_taken = self.machines.iter().any(|machine| machine.plan.name == name)
+            || self.services.iter().any(|served| served.name == name);
+        if is_taken { Err(format!("there is a VM {name} already")) } else { Ok(()) }
     }
 
     pub(super) fn create(
