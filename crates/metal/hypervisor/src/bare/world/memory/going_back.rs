@@ -51,7 +51,10 @@ impl GuestMemory {
         entry(table, page).store(frame.get() | before << BEFORE_SHIFT, Ordering::Release);
         // Release: readers of the word find its table by it.
         word.store(value & !(NUMBER << LAST_SHIFT) | (page + 1) << LAST_SHIFT, Ordering::Release);
-        self.given.insert((address >> BLOCK_SHIFT) as usize);
+        if before == 0 {
+            // The first page of the word, whose bit stays as long as pages are chained to it.
+            self.given.insert((address >> BLOCK_SHIFT) as usize);
+        }
     }
 
     /// Has `pages` be those of word `number` that have a frame.
