@@ -229,11 +229,18 @@ impl Plan {
                 }
                 _ => return wrong("a VM can have at most 1023G reserved for it"),
             },
-            "overcommit" => match value {
-                "yes" => self.overcommit = true,
-                "no" => self.overcommit = false,
-                _ => return wrong("overcommit is yes or no"),
-            },
+            "overcommit" | "its" | "start" => {
+                let flag = match name {
+                    "overcommit" => &mut self.overcommit,
+                    "its" => &mut self.its,
+                    _ => &mut self.starts,
+                };
+                *flag = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return wrong(&format!("{name} is yes or no")),
+                };
+            }
             "disk" if PartitionUse::is_meant(value) => match PartitionUse::parse(value) {
                 Ok(partition) => (self.disk, self.partition) = (0, Some(partition)),
                 Err(what) => return wrong(what),
@@ -261,16 +268,6 @@ impl Plan {
                         "a cap is a number of hundredths of a CPU: 150 is one CPU and a half; 0 is no cap",
                     );
                 }
-            },
-            "its" => match value {
-                "yes" => self.its = true,
-                "no" => self.its = false,
-                _ => return wrong("its is yes or no"),
-            },
-            "start" => match value {
-                "yes" => self.starts = true,
-                "no" => self.starts = false,
-                _ => return wrong("start is yes or no"),
             },
             _ => match self.card.set(name, value) {
                 Ok(true) => {}

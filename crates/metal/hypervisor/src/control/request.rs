@@ -149,13 +149,12 @@ impl Request {
         let read = deserializer.deserialize_map(FieldsOf(look));
         // Nothing comes behind the object.
         let whole = read.and_then(|fields| deserializer.end().map(|_| fields));
-        let fields = whole.map_err(|_| refused(Why::NotARequest))?;
+        let mut fields = whole.map_err(|_| refused(Why::NotARequest))?;
         look();
-        let (Some(version), Some(id), Some(what)) = (fields.version, fields.id, &fields.what)
-        else {
+        let what = fields.what.take();
+        let (Some(version), Some(id), Some(what)) = (fields.version, fields.id, what) else {
             return Err(refused(Why::NotARequest));
         };
-        let what = what.clone();
         let command =
             fields.command(version, &what).map_err(|why| Refused { id: Some(id), why })?;
         Ok(Self { id, command })
