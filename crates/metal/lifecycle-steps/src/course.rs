@@ -256,7 +256,8 @@ fn in_turn<E>(
     Ok(())
 }
 
-fn ordered<E>(
+/// Has the guest do what it is told, so many times, and counts that.
+pub(crate) fn ordered<E>(
     vcpu: &mut impl Vcpu<Error = E>,
     counter: &mut impl Counter<Error = E>,
     row: Row,

@@ -4,7 +4,7 @@
 //! it writes to 1 %, 10 % and all of the pages; the log is harvested after each. At the end, all pages have been written and
 //! harvested, so none is writable; the log is stopped, and the guest writes once more: to every page, or to each block.
 
-use crate::course::{Counter, Vcpu};
+use crate::course::{Counter, Vcpu, ordered};
 use crate::guest::{Order, spread};
 use crate::large::Mapping;
 use crate::{Row, times};
@@ -139,9 +139,7 @@ pub fn logged<E, V: Vcpu<Error = E>>(
     counter: &mut impl Counter<Error = E>,
     log: &mut impl Log<V, Error = E>,
 ) -> Result<(), E> {
-    let begun = counter.now()?;
-    vcpu.obey(Order::Ask, 1)?;
-    counter.done(Row::MmioUser, 1, &begun)?;
+    ordered(vcpu, counter, Row::MmioUser, Order::Ask, 1)?;
     vcpu.obey(Order::Pages, PAGES)?;
     for _ in 0..QUIET {
         counter.settle();
@@ -165,9 +163,7 @@ pub fn logged<E, V: Vcpu<Error = E>>(
         Mapping::Pages => (Order::Pages, PAGES),
         Mapping::Blocks => (Order::Blocks, BLOCKS),
     };
-    let begun = counter.now()?;
-    vcpu.obey(order, touches)?;
-    counter.done(rows.unlogged, touches, &begun)
+    ordered(vcpu, counter, rows.unlogged, order, touches)
 }
 
 #[cfg(test)]
