@@ -11,7 +11,7 @@ pub(super) const ENTRIES: u32 = 1 << 16;
 /// The ring of a vCPU, and the pages that were collected from it.
 pub(super) struct Ring {
     vm: Arc<Vm>,
-    ring: DirtyRing,
+    mapped: DirtyRing,
     pages: Vec<u64>,
 }
 
@@ -19,12 +19,12 @@ impl Ring {
     /// That of a vCPU.
     pub(super) fn map(vm: &Arc<Vm>, vcpu: &Vcpu) -> anyhow::Result<Self> {
         let pages = Vec::with_capacity(PAGES as usize);
-        Ok(Self { vm: Arc::clone(vm), ring: DirtyRing::map(vcpu, ENTRIES)?, pages })
+        Ok(Self { vm: Arc::clone(vm), mapped: DirtyRing::map(vcpu, ENTRIES)?, pages })
     }
 
     /// Collects what is in it, and gives it back: as a harvest does, and when it is full.
     pub(super) fn empty(&mut self) -> anyhow::Result<()> {
-        self.ring.collect(|_, page| self.pages.push(page));
+        self.mapped.collect(|_, page| self.pages.push(page));
         Ok(self.vm.reset_dirty_rings()?)
     }
 
