@@ -1,31 +1,43 @@
 //! The log of what a guest writes, in bitmaps and in rings.
 
+use std::ops::Range;
+
 use mayfly_kvm::{DirtyRing, Error, Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use crate::common::{kvm, memory_with_code};
 
-/// Where the slot is that is logged: 70 pages.
+/// Where the slot is that is logged.
 const GPA: u64 = 1 << 30;
-const PAGES: u64 = 70;
 const LOGGED: MemoryFlags = MemoryFlags { read_only: false, log_dirty: true };
 
-/// A VM that has been made ready by `ready`, whose guest writes pages 1, 2 and 3 of the slot, and 69.
+/// A VM that has been made ready by `ready`, whose guest writes pages 1, 2 and 3 of a slot of 70, and 69.
 fn logging(
     kvm: &Kvm,
+    ready: impl FnOnce(&Vm) -> Result<(), Error>,
+) -> Option<(Vm, Vcpu, GuestMemory)> {
+    logging_of(kvm, 70, 1..4, ready)
+}
+
+/// The same of a slot of `pages`, of which the guest writes `touched`, and the last.
+fn logging_of(
+    kvm: &Kvm,
+    pages: u64,
+    touched: Range<u64>,
     ready: impl FnOnce(&Vm) -> Result<(), Error>,
 ) -> Option<(Vm, Vcpu, GuestMemory)> {
     let vm = Vm::create(kvm).unwrap();
     if let Err(Error::Call { .. }) = ready(&vm) {
         return None;
     }
-    let (code, memory) = (memory_with_code(), GuestMemory::map(PAGES as usize * 4096).unwrap());
+    let (code, memory) = (memory_with_code(), GuestMemory::map(pages as usize * 4096).unwrap());
     vm.set_memory_region(0, 0, &code, MemoryFlags::default()).unwrap();
     vm.set_memory_region(1, GPA, &memory, LOGGED).unwrap();
     vm.create_irqchip().unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     vm.finish_irqchip().unwrap();
-    let touch = GPA + 4096..GPA + 4 * 4096;
-    vcpu.load(&Payload { touch, doorbell: Some(GPA + 69 * 4096), port: 0x10 }).unwrap();
+    let gpa = |page: u64| GPA + page * 4096;
+    let touch = gpa(touched.start)..gpa(touched.end);
+    vcpu.load(&Payload { touch, doorbell: Some(gpa(pages - 1)), port: 0x10 }).unwrap();
     Some((vm, vcpu, memory))
 }
 
@@ -102,4 +114,21 @@ fn a_ring_has_what_its_vcpu_has_written_and_has_it_again_when_it_was_reset() {
     assert!(vm.dirty_log(1, &mut [0; 2]).is_err(), "there is no bitmap");
     drop(ring);
     assert_eq!(vm.destroy(vec![vcpu]).len(), 2);
+}
+
+#[test]
+fn a_ring_of_several_pages_has_all_that_was_written_and_goes_on_at_its_beginning() {
+    const ENTRIES: u32 = 1024;
+    let Some(kvm) = kvm() else { return };
+    let ready = |vm: &Vm| vm.log_in_rings(ENTRIES);
+    let Some((vm, mut vcpu, _memory)) = logging_of(&kvm, 700, 1..600, ready) else { return };
+    let mut ring = DirtyRing::map(&vcpu, ENTRIES).unwrap();
+    for _ in 0..3 {
+        pass(&mut vcpu);
+        let mut found = Vec::new();
+        ring.collect(|_, page| found.push(page));
+        found.sort_unstable();
+        assert!(found.iter().copied().eq((1..600).chain([699])), "{found:?}");
+        vm.reset_dirty_rings().unwrap();
+    }
 }
