@@ -226,6 +226,7 @@ pub use invalidation::Invalidation;
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;
 pub use map::Mapped;
+pub use marked::any_marked;
 pub use owed::Owed;
 pub use range::Slice;
 pub use reclaim::{Reclaimed, Reclaimer};

@@ -81,6 +81,15 @@ impl<F: Format> Root<F> {
     }
 }
 
+/// Whether one of `gfns` has its bit set in `count` words, in order, of which `word` tells what it tells
+/// [`Stage2::write_protect_marked`].
+pub fn any_marked(gfns: &Range<Gfn>, count: usize, word: impl Fn(usize) -> (Gfn, u64)) -> bool {
+    (first_beyond(gfns.start, count, &word)..count)
+        .map(word)
+        .take_while(|(first, _)| *first < gfns.end)
+        .any(|(first, marks)| marks & inside(first, gfns) != 0)
+}
+
 /// The first of `count` words in order that reaches beyond `gfn`.
 fn first_beyond(gfn: Gfn, count: usize, word: &impl Fn(usize) -> (Gfn, u64)) -> usize {
     let (mut first, mut beyond) = (0, count);
@@ -115,21 +124,18 @@ impl<'a, F: Format> Protect<'a, F> {
     fn word(&mut self, first: Gfn, mut marks: u64) {
         while marks != 0 {
             let gfn = Gfn::new(first.get() + u64::from(marks.trailing_zeros()));
-            let level = match self.table_of(gfn) {
+            let (meant, left) = match self.table_of(gfn) {
                 Ok(table) => {
-                    let part = marks & up_to(first, gfn, Level::MIB2);
-                    let left = self.pages(table, first, part);
-                    if left != 0 {
-                        // It is out of its tree.
-                        self.table = None;
-                        marks = marks & !part | left;
-                        continue;
-                    }
-                    Level::MIB2
+                    let meant = up_to(first, gfn, Level::MIB2);
+                    (meant, self.pages(table, first, marks & meant))
                 }
-                Err(level) => level,
+                Err(level) => (up_to(first, gfn, level), 0),
             };
-            marks &= !up_to(first, gfn, level);
+            if left != 0 {
+                // It is out of its tree.
+                self.table = None;
+            }
+            marks = marks & !meant | left;
         }
     }
 

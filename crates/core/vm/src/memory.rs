@@ -5,7 +5,7 @@ use core::ops::Range;
 use mayfly_memslot::{
     DirtyBitmap, DirtyWord, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
 };
-use mayfly_stage2::{Announcement, Invalidation, Tables};
+use mayfly_stage2::{Announcement, Invalidation, Tables, any_marked};
 
 use crate::vm::{Inner, SlotZap, Vm};
 use crate::{Error, World};
@@ -71,65 +71,21 @@ impl<'a> Taken<'a> {
         Some(Self { words: &words[skipped..=last], start })
     }
 
-    /// The frames among which they are.
-    fn hull(&self) -> Range<Gfn> {
-        Gfn::new(self.start)..Gfn::new(self.start + 64 * self.words.len() as u64)
-    }
-
     /// A word, and its first frame.
     fn word(&self, index: usize) -> (Gfn, u64) {
         (Gfn::new(self.start + 64 * index as u64), self.words[index])
     }
 }
 
-/// The pages whose marks were taken out of a log, as a list of its words, in order; some.
-struct Listed<'a> {
-    words: &'a [DirtyWord],
-    /// The slot's first frame.
-    base: Gfn,
+/// The frames that `count` words in order are of, if there is a word.
+fn hull(count: usize, word: impl Fn(usize) -> (Gfn, u64)) -> Option<Range<Gfn>> {
+    let last = word(count.checked_sub(1)?).0;
+    Some(word(0).0..Gfn::new(last.get() + 64))
 }
 
-impl<'a> Listed<'a> {
-    fn of(words: &'a [DirtyWord], base: Gfn) -> Option<Self> {
-        (!words.is_empty()).then_some(Self { words, base })
-    }
-
-    fn frame(&self, word: usize) -> u64 {
-        self.base.get() + 64 * word as u64
-    }
-
-    /// The frames among which they are.
-    fn hull(&self) -> Range<Gfn> {
-        let [first, last] = [0, self.words.len() - 1].map(|index| self.words[index].word);
-        Gfn::new(self.frame(first))..Gfn::new(self.frame(last) + 64)
-    }
-
-    /// A word, and its first frame.
-    fn word(&self, index: usize) -> (Gfn, u64) {
-        let DirtyWord { word, marks } = self.words[index];
-        (Gfn::new(self.frame(word)), marks)
-    }
-}
-
-/// Whether one of `gfns` has a mark in `count` words, in order, of which `word` tells.
-fn any(gfns: &Range<Gfn>, count: usize, word: impl Fn(usize) -> (Gfn, u64)) -> bool {
-    let (mut first, mut beyond) = (0, count);
-    while first < beyond {
-        let middle = first + (beyond - first) / 2;
-        if word(middle).0.get() + 64 <= gfns.start.get() {
-            first = middle + 1;
-        } else {
-            beyond = middle;
-        }
-    }
-    let words = (first..count).map(word).take_while(|word| word.0 < gfns.end);
-    words
-        .map(|(first, marks)| {
-            let below = gfns.start.get().saturating_sub(first.get());
-            let beyond = 64_u64.saturating_sub(gfns.end.get() - first.get());
-            marks & u64::MAX << below & u64::MAX >> beyond
-        })
-        .any(|marks| marks != 0)
+/// An element of a list of words of a log whose slot begins at `base`, and its first frame.
+fn word_of(base: Gfn, DirtyWord { word, marks }: DirtyWord) -> (Gfn, u64) {
+    (Gfn::new(base.get() + 64 * word as u64), marks)
 }
 
 impl<W: World> Inner<W> {
@@ -145,9 +101,7 @@ impl<W: World> Inner<W> {
             let _writer = self.memory_writer.lock(&*self.platform);
             self.with_log(id, |slot, log| (slot.base(), log.harvest_marked(from, into)))?
         };
-        if let Some(listed) = Listed::of(&into[..count], base) {
-            self.protect_taken(listed.hull(), count, |index| listed.word(index));
-        }
+        self.protect_taken(count, |index| word_of(base, into[index]));
         Ok(count)
     }
 
@@ -186,18 +140,19 @@ impl<W: World> Inner<W> {
             self.with_log(id, |slot, log| (slot.gfns(), take(log, first, into)))?
         };
         let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
-        self.protect_taken(taken.hull(), taken.words.len(), |index| taken.word(index));
+        self.protect_taken(taken.words.len(), |index| taken.word(index));
         Ok(marked)
     }
 
-    /// Write-protects pages whose marks were taken, of `hull`: `word` says what is in each of `count` words, in order, and
-    /// which is its first frame.
-    fn protect_taken(&self, hull: Range<Gfn>, count: usize, word: impl Fn(usize) -> (Gfn, u64)) {
+    /// Write-protects pages whose marks were taken: `word` says what is in each of `count` words, in order, and which is
+    /// its first frame.
+    fn protect_taken(&self, count: usize, word: impl Fn(usize) -> (Gfn, u64)) {
+        let Some(hull) = hull(count, &word) else { return };
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
         self.stage2.refuse_faults(&hull);
         // Before the rest, since it takes the right to write as well, where it finds something.
-        self.flush_written_those(hull.clone(), |gfns| any(&gfns, count, &word));
+        self.flush_written_those(hull.clone(), |gfns| any_marked(&gfns, count, &word));
         self.stage2.write_protect_marked(hull, self.slice, count, word);
     }
 
@@ -308,27 +263,27 @@ mod tests {
         let taken = Taken::of(&words, Gfn::new(base), first).unwrap();
         let origin = base + 64 * first as u64;
         let gfn = |page: usize| Gfn::new(origin + page as u64);
-        assert_eq!(taken.hull(), gfn(64)..gfn(256));
+        assert_eq!(hull(taken.words.len(), |index| taken.word(index)), Some(gfn(64)..gfn(256)));
         assert_eq!(taken.words.len(), 3);
         let list: Vec<DirtyWord> = (first..)
             .zip(&words)
             .filter(|(_, marks)| **marks != 0)
             .map(|(word, &marks)| DirtyWord { word, marks })
             .collect();
-        let listed = Listed::of(&list, Gfn::new(base)).unwrap();
-        assert_eq!(listed.hull(), gfn(64)..gfn(256));
+        let listed = |index: usize| word_of(Gfn::new(base), list[index]);
+        assert_eq!(hull(list.len(), listed), Some(gfn(64)..gfn(256)));
         for (index, first) in [64, 128, 192].into_iter().enumerate() {
             assert_eq!(taken.word(index), (gfn(first), words[first / 64]));
-            assert_eq!(listed.word(index), taken.word(index));
+            assert_eq!(listed(index), taken.word(index));
         }
         for start in 0..300 {
             for end in start..300 {
                 let is_any = pages.iter().any(|page| (start..end).contains(page));
-                let found = any(&(gfn(start)..gfn(end)), 3, |index| listed.word(index));
+                let found = any_marked(&(gfn(start)..gfn(end)), 3, listed);
                 assert_eq!(found, is_any, "{start}..{end}");
             }
         }
-        assert!(Listed::of(&[], Gfn::new(0)).is_none());
+        assert!(hull(0, listed).is_none());
         let none: Vec<u64> = vec![0; 6];
         assert!(Taken::of(&none, Gfn::new(base), usize::MAX).is_none());
     }
