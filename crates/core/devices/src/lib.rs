@@ -53,6 +53,7 @@ pub mod smccc;
 pub mod uart16550;
 pub mod virtio;
 
+mod fifo;
 mod workaround;
 
 pub use mayfly_state;

@@ -9,6 +9,7 @@
 
 mod register;
 
+use crate::fifo::Fifo;
 use register::{fifo, identification, interrupt, line, line_status, modem, modem_status};
 
 /// How many ports it has.
@@ -33,9 +34,7 @@ pub const DEPTH: usize = 16;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Uart16550 {
-    received: [u8; DEPTH],
-    first: usize,
-    count: usize,
+    received: Fifo<u8, DEPTH>,
     /// A byte was lost, until the line's status is read.
     overrun: bool,
     /// The transmitter has become empty, and nobody has looked.
@@ -67,7 +66,7 @@ impl Uart16550 {
         let is_divisor = self.line & line::DIVISOR != 0;
         match offset & 7 {
             0 if is_divisor => self.divisor as u8,
-            0 => self.pop(),
+            0 => self.received.pop().unwrap_or(0),
             1 if is_divisor => (self.divisor >> 8) as u8,
             1 => self.enabled,
             2 => {
@@ -124,7 +123,7 @@ impl Uart16550 {
         if self.modem & modem::LOOP_BACK != 0 {
             return 0;
         }
-        let taken = bytes.len().min(self.depth().saturating_sub(self.count));
+        let taken = bytes.len().min(self.depth().saturating_sub(self.received.len()));
         for &byte in &bytes[..taken] {
             self.push(byte);
         }
@@ -141,32 +140,21 @@ impl Uart16550 {
     }
 
     fn push(&mut self, byte: u8) {
-        if self.count < self.depth() {
-            self.received[(self.first + self.count) % DEPTH] = byte;
-            self.count += 1;
-        } else {
-            self.overrun = true;
-            // Without FIFOs, the byte that is there is overwritten.
-            if !self.has_fifos {
-                self.received[self.first] = byte;
-            }
+        if self.received.push(byte, self.depth()) {
+            return;
         }
-    }
-
-    fn pop(&mut self) -> u8 {
-        if self.count == 0 {
-            return 0;
+        self.overrun = true;
+        // Without FIFOs, the byte that is there is overwritten.
+        if !self.has_fifos {
+            self.received.clear();
+            self.received.push(byte, 1);
         }
-        let byte = self.received[self.first];
-        self.first = (self.first + 1) % DEPTH;
-        self.count -= 1;
-        byte
     }
 
     fn control_fifos(&mut self, value: u8) {
         let has_fifos = value & fifo::ENABLE != 0;
         if has_fifos != self.has_fifos || value & fifo::CLEAR_RECEIVED != 0 {
-            self.count = 0;
+            self.received.clear();
         }
         self.has_fifos = has_fifos;
         // The other bits count only with this one.
@@ -192,9 +180,9 @@ impl Uart16550 {
         let is_enabled = |bit: u8| self.enabled & bit != 0;
         if is_enabled(interrupt::LINE) && self.overrun {
             identification::LINE
-        } else if is_enabled(interrupt::RECEIVED) && self.count >= self.level() {
+        } else if is_enabled(interrupt::RECEIVED) && self.received.len() >= self.level() {
             identification::RECEIVED
-        } else if is_enabled(interrupt::RECEIVED) && self.has_fifos && self.count > 0 {
+        } else if is_enabled(interrupt::RECEIVED) && self.has_fifos && self.received.len() > 0 {
             identification::TIME_OUT
         } else if is_enabled(interrupt::SENT) && self.sent {
             identification::SENT
@@ -207,7 +195,7 @@ impl Uart16550 {
 
     const fn line_status(&self) -> u8 {
         line_status::EMPTY
-            | if self.count > 0 { line_status::READY } else { 0 }
+            | if self.received.len() > 0 { line_status::READY } else { 0 }
             | if self.overrun { line_status::OVERRUN } else { 0 }
     }
 

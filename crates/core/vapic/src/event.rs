@@ -65,6 +65,12 @@ impl Events {
         (self, None)
     }
 
+    /// Whether it can have come to this.
+    pub(crate) const fn is_valid(self) -> bool {
+        let vector = if self.0 & STARTUP == 0 { 0 } else { 0xff << VECTOR };
+        self.0 & !(NMI | INIT | STARTUP | ILLEGAL | vector) == 0
+    }
+
     pub(crate) const fn is_illegal(self) -> bool {
         self.0 & ILLEGAL != 0
     }

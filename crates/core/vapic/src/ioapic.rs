@@ -33,13 +33,16 @@ const SELECT: u64 = 0x00;
 const WINDOW: u64 = 0x10;
 const END: u64 = 0x40;
 
+/// The bits of `IOAPICID` that are kept as written.
+pub(crate) const IDENTIFICATION: u32 = 0x0f00_0000;
+
 /// `IOAPICVER`: the version from which on there is an end-of-interrupt register, and the last pin.
 const VERSION: u32 = 0x20 | (PINS as u32 - 1) << 16;
 
 #[derive(Debug)]
 pub(crate) struct Ioapic {
-    select: AtomicU32,
-    id: AtomicU32,
+    pub(crate) select: AtomicU32,
+    pub(crate) id: AtomicU32,
     entries: [AtomicU64; PINS],
 }
 
@@ -60,6 +63,17 @@ impl Ioapic {
             let reset = Entry(entry.load(Ordering::Relaxed)).reset();
             entry.store(reset.0, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn entry(&self, pin: usize) -> Entry {
+        Entry(self.entries[pin].load(Ordering::Acquire))
+    }
+
+    /// A pin becomes what was saved of one, if one could have come to that. No other thread uses it meanwhile.
+    pub(crate) fn load(&self, pin: usize, saved: u64) -> bool {
+        let entry = Entry(saved);
+        self.entries[pin].store(entry.0, Ordering::Relaxed);
+        entry.is_saved()
     }
 
     /// The entry, and the half of it, that a register is of.
@@ -121,7 +135,7 @@ impl<K: Kick> Vapic<K> {
 
     fn write_window(&self, value: u32) {
         match self.ioapic.select.load(Ordering::Relaxed) {
-            0 => self.ioapic.id.store(value & 0x0f00_0000, Ordering::Relaxed),
+            0 => self.ioapic.id.store(value & IDENTIFICATION, Ordering::Relaxed),
             register => {
                 if let Some((pin, upper)) = Ioapic::half(register) {
                     self.change(pin, None, |entry| entry.with_half(upper, value));

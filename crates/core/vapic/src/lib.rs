@@ -53,6 +53,8 @@
 //! - *HLT*, and a vCPU that [waits for its start-up](LocalApic::waits_for_startup): store "this vCPU sleeps" where
 //!   [`Kick::kick`] sees it, call [`Vapic::look`], then sleep if there was nothing.
 //! - *The IOAPIC's page*: [`Vapic::read_ioapic`], [`Vapic::write_ioapic`]. *Devices*: [`Vapic::set_line`].
+//! - *To save a VM* that stands still: [`Vapic::save_ioapic`], and [`Vapic::save_local`] of each vCPU. New APICs become what
+//!   was saved by [`Vapic::load_ioapic`] and [`Vapic::load_local`]. The embedder's clocks go on from where they were.
 //!
 //! # How the state is guarded
 //!
@@ -101,6 +103,7 @@ mod look;
 mod lvt;
 mod mailbox;
 mod message;
+mod saved;
 mod timer;
 mod vapic;
 mod vectors;
@@ -114,6 +117,7 @@ pub use local::msr::{APIC_BASE, REGISTERS, TSC_DEADLINE};
 pub use local::page::PAGE_SIZE;
 pub use look::{Look, Next};
 pub use message::PART;
+pub use saved::{IOAPIC_STATE, LOCAL_STATE, UnderWay};
 pub use timer::{Deadline, Time};
 pub use vapic::{Config, Kick, Vapic};
 

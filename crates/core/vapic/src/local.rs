@@ -1,9 +1,9 @@
 //! What of a local APIC belongs to its vCPU's thread.
 
-mod access;
+pub(crate) mod access;
 pub(crate) mod msr;
 pub(crate) mod page;
-mod register;
+pub(crate) mod register;
 
 use crate::address::{Address, Mode};
 use crate::lvt;

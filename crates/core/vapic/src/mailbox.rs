@@ -128,6 +128,11 @@ impl Mailbox {
         }
     }
 
+    /// What has come and was not taken.
+    pub(crate) fn events(&self) -> Events {
+        Events(self.events.load(Ordering::Acquire))
+    }
+
     pub(crate) fn send(&self, event: Event) {
         self.change(|events| events.with(event));
     }
@@ -174,6 +179,18 @@ impl Mailbox {
 
     pub(crate) fn set_priority(&self, class: u32) {
         self.priority.store(class, Ordering::Relaxed);
+    }
+
+    /// As it was saved, with a notice: the vCPU looks. No other thread uses it meanwhile.
+    pub(crate) fn load(&self, irr: [u32; 8], tmr: [u32; 8], events: Events, address: Address) {
+        for (words, saved) in [(&self.irr, irr), (&self.tmr, tmr)] {
+            for (word, saved) in words.iter().zip(saved) {
+                word.store(saved, Ordering::Relaxed);
+            }
+        }
+        self.events.store(events.0, Ordering::Relaxed);
+        self.set_address(address);
+        self.notice.store(1, Ordering::Relaxed);
     }
 
     /// As at power-on. No other thread uses it meanwhile.

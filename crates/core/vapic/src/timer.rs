@@ -4,6 +4,8 @@
 //! It counts from `base`, which it had at the time `since`. So it does no work while it counts, and none for periods that
 //! nobody looked at.
 
+use mayfly_state::{Error, SectionReader, SectionWriter};
+
 /// What a vCPU's clocks say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
@@ -33,7 +35,12 @@ pub(crate) enum Counts {
 }
 
 impl Counts {
-    pub(crate) const fn from_bits(bits: u32) -> Self {
+    /// As the timer's entry says.
+    pub(crate) const fn of_entry(entry: u32) -> Self {
+        Self::from_bits(entry >> 17)
+    }
+
+    const fn from_bits(bits: u32) -> Self {
         match bits & 3 {
             0 => Self::Once,
             1 => Self::Periodically,
@@ -46,6 +53,9 @@ impl Counts {
         matches!(self, Self::Once | Self::Periodically)
     }
 }
+
+/// The bits of `Divide Configuration`.
+pub(crate) const DIVIDE: u32 = 0xb;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer {
@@ -63,6 +73,37 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) const RESET: Self =
         Self { counts: Counts::Once, divide: 0, initial: 0, base: 0, since: 0, deadline: 0 };
+
+    pub(crate) fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        to.u64(self.since);
+        to.u64(self.deadline);
+        to.u32(self.initial);
+        to.u32(self.base);
+        to.u32(self.divide);
+        to.align();
+    }
+
+    /// What was saved of one, whose mode is [told](Timer::begin) next.
+    pub(crate) fn load(from: &mut SectionReader<'_>) -> Result<Self, Error> {
+        let timer = Self {
+            counts: Counts::Once,
+            since: from.u64("timer's beginning")?,
+            deadline: from.u64("IA32_TSC_DEADLINE")?,
+            initial: from.u32("initial count")?,
+            base: from.u32("count")?,
+            divide: from.bits("divide configuration", DIVIDE)?,
+        };
+        from.check("count", timer.base.into(), timer.base <= timer.initial)?;
+        from.align()?;
+        Ok(timer)
+    }
+
+    /// It has the mode of this entry of the local vector table; whether it can be as it is in that mode.
+    pub(crate) const fn begin(&mut self, entry: u32) -> bool {
+        self.counts = Counts::of_entry(entry);
+        let (is_counter, has_deadline) = (self.counts.is_counter(), self.has_deadline());
+        (is_counter || self.initial == 0) && (has_deadline || self.deadline == 0)
+    }
 
     /// By how many bits the clock is shifted: 0 is by 2, and 7 is by 1.
     const fn shift(self) -> u32 {

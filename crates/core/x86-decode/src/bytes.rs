@@ -12,8 +12,8 @@ pub(crate) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, read: 0 }
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes: &bytes[..bytes.len().min(MOST)], read: 0 }
     }
 
     /// How many were read.
@@ -22,10 +22,9 @@ impl<'a> Bytes<'a> {
     }
 
     pub(crate) fn next(&mut self) -> Result<u8, Undecoded> {
-        if self.read == MOST {
-            return Err(Undecoded::TooLong);
-        }
-        let byte = self.bytes.get(self.read).ok_or(Undecoded::Truncated)?;
+        let Some(byte) = self.bytes.get(self.read) else {
+            return Err(if self.read == MOST { Undecoded::TooLong } else { Undecoded::Truncated });
+        };
         self.read += 1;
         Ok(*byte)
     }

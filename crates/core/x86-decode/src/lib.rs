@@ -75,17 +75,30 @@ pub enum Undecoded {
 ///
 /// [`Undecoded`] says why there is none.
 pub fn decode(mode: Mode, bytes: &[u8]) -> Result<Instruction, Undecoded> {
+    let mut operation = Operation::System(System::Pause);
+    let length = decode_into(mode, bytes, &mut operation)?;
+    Ok(Instruction { length, operation })
+}
+
+/// The same, for an exit that is to be answered in few instructions: what it does is written to where the caller keeps it,
+/// and copied nowhere. Returns how many bytes it has.
+///
+/// # Errors
+///
+/// As [`decode`]. The caller's operation then means nothing.
+pub fn decode_into(mode: Mode, bytes: &[u8], into: &mut Operation) -> Result<u8, Undecoded> {
     let mut bytes = Bytes::new(bytes);
     let (prefixes, opcode) = Prefixes::read(mode, &mut bytes)?;
-    let operation = match opcode {
-        0x0f => two_bytes::decode(prefixes, &mut bytes)?,
-        _ => one_byte::decode(opcode, prefixes, &mut bytes)?,
-    };
+    match opcode {
+        0x0f => two_bytes::decode(prefixes, &mut bytes, into)?,
+        _ => one_byte::decode(opcode, prefixes, &mut bytes, into)?,
+    }
     // An instruction that cannot be locked is invalid with that prefix; that of CR8 is another matter.
-    let is_control =
-        matches!(operation, Operation::System(System::ReadControl(..) | System::WriteControl(..)));
-    if prefixes.lock && !operation.may_be_locked() && !is_control {
+    let is_control = |operation: &Operation| {
+        matches!(operation, Operation::System(System::ReadControl(..) | System::WriteControl(..)))
+    };
+    if prefixes.lock && !into.may_be_locked() && !is_control(into) {
         return Err(Undecoded::Other);
     }
-    Ok(Instruction { length: bytes.read() as u8, operation })
+    Ok(bytes.read() as u8)
 }

@@ -12,10 +12,11 @@ pub(crate) fn decode(
     opcode: u8,
     prefixes: Prefixes,
     bytes: &mut Bytes<'_>,
-) -> Result<Operation, Undecoded> {
+    into: &mut Operation,
+) -> Result<(), Undecoded> {
     let width = prefixes.width(opcode);
     let port_width = prefixes.port_width(opcode);
-    let operation = match opcode {
+    match opcode {
         // `add` to `cmp`: six opcodes each, of which two have a memory first, and two a register.
         0x00..=0x3f if opcode & 7 < 4 => {
             let modrm = ModRm::read(bytes)?;
@@ -24,17 +25,18 @@ pub(crate) fn decode(
             let arithmetic = arithmetic(opcode >> 3);
             if opcode & 2 == 0 {
                 let source = Source::Register(register);
-                Operation::ToMemory { arithmetic, memory, width, source }
+                *into = Operation::ToMemory { arithmetic, memory, width, source };
             } else {
-                Operation::ToRegister { arithmetic, register, width, memory }
+                *into = Operation::ToRegister { arithmetic, register, width, memory };
             }
         }
         0x63 if prefixes.mode() == Mode::Bits64 && prefixes.is_wide() => {
-            load(prefixes, bytes, Width::Dword, Width::Qword, true)?
+            load(prefixes, bytes, Width::Dword, Width::Qword, true, into)?;
         }
-        0x6c | 0x6d => Operation::InString(strings(prefixes, port_width)),
+        0x6c | 0x6d => *into = Operation::InString(strings(prefixes, port_width)),
         0x6e | 0x6f => {
-            Operation::OutString(strings(prefixes, port_width), modrm::segment(prefixes, None))
+            let segment = modrm::segment(prefixes, None);
+            *into = Operation::OutString(strings(prefixes, port_width), segment);
         }
         0x80..=0x83 if opcode != 0x82 || prefixes.mode() != Mode::Bits64 => {
             let modrm = ModRm::read(bytes)?;
@@ -42,7 +44,7 @@ pub(crate) fn decode(
             let count = if opcode == 0x81 { width } else { Width::Byte };
             let source = immediate(bytes, count, width)?;
             let arithmetic = arithmetic(modrm.reg());
-            Operation::ToMemory { arithmetic, memory, width, source }
+            *into = Operation::ToMemory { arithmetic, memory, width, source };
         }
         0x84..=0x89 => {
             let modrm = ModRm::read(bytes)?;
@@ -51,49 +53,54 @@ pub(crate) fn decode(
             let source = Source::Register(register);
             match opcode {
                 0x84 | 0x85 => {
-                    Operation::ToMemory { arithmetic: Arithmetic::Test, memory, width, source }
+                    let arithmetic = Arithmetic::Test;
+                    *into = Operation::ToMemory { arithmetic, memory, width, source };
                 }
-                0x86 | 0x87 => Operation::Exchange { memory, width, register },
-                _ => Operation::Store { memory, width, source },
+                0x86 | 0x87 => *into = Operation::Exchange { memory, width, register },
+                _ => *into = Operation::Store { memory, width, source },
             }
         }
-        0x8a | 0x8b => load(prefixes, bytes, width, width, false)?,
+        0x8a | 0x8b => load(prefixes, bytes, width, width, false, into)?,
         // With REX.B it is `xchg` of R8 and RAX, also behind 0xf3 (Intel SDM volume 2, table A-2).
         0x90 if prefixes.repeat == Some(0xf3) && prefixes.extended(0, 0) == 0 => {
-            Operation::System(System::Pause)
+            *into = Operation::System(System::Pause);
         }
         0xa0 | 0xa1 => {
             let memory = modrm::whole(prefixes, bytes)?;
-            Operation::Load { memory, width, register: RAX, to: width, signed: false }
+            *into = Operation::Load { memory, width, register: RAX, to: width, signed: false };
         }
         0xa2 | 0xa3 => {
             let memory = modrm::whole(prefixes, bytes)?;
-            Operation::Store { memory, width, source: Source::Register(RAX) }
+            *into = Operation::Store { memory, width, source: Source::Register(RAX) };
         }
         0xa4 | 0xa5 => {
-            Operation::MoveString(strings(prefixes, width), modrm::segment(prefixes, None))
+            let segment = modrm::segment(prefixes, None);
+            *into = Operation::MoveString(strings(prefixes, width), segment);
         }
-        0xaa | 0xab => Operation::StoreString(strings(prefixes, width)),
+        0xaa | 0xab => *into = Operation::StoreString(strings(prefixes, width)),
         0xac | 0xad => {
-            Operation::LoadString(strings(prefixes, width), modrm::segment(prefixes, None))
+            let segment = modrm::segment(prefixes, None);
+            *into = Operation::LoadString(strings(prefixes, width), segment);
         }
         0xc6 | 0xc7 => {
             let memory = first_of_group(prefixes, bytes)?;
-            Operation::Store { memory, width, source: immediate(bytes, width, width)? }
+            let source = immediate(bytes, width, width)?;
+            *into = Operation::Store { memory, width, source };
         }
-        0xe4 | 0xe5 => Operation::In(port_width, Port::Immediate(bytes.next()?)),
-        0xe6 | 0xe7 => Operation::Out(port_width, Port::Immediate(bytes.next()?)),
-        0xec | 0xed => Operation::In(port_width, Port::Dx),
-        0xee | 0xef => Operation::Out(port_width, Port::Dx),
-        0xf4 => Operation::System(System::Hlt),
+        0xe4 | 0xe5 => *into = Operation::In(port_width, Port::Immediate(bytes.next()?)),
+        0xe6 | 0xe7 => *into = Operation::Out(port_width, Port::Immediate(bytes.next()?)),
+        0xec | 0xed => *into = Operation::In(port_width, Port::Dx),
+        0xee | 0xef => *into = Operation::Out(port_width, Port::Dx),
+        0xf4 => *into = Operation::System(System::Hlt),
         0xf6 | 0xf7 => {
             let memory = first_of_group(prefixes, bytes)?;
             let source = immediate(bytes, width, width)?;
-            Operation::ToMemory { arithmetic: Arithmetic::Test, memory, width, source }
+            let arithmetic = Arithmetic::Test;
+            *into = Operation::ToMemory { arithmetic, memory, width, source };
         }
         _ => return Err(Undecoded::Other),
-    };
-    Ok(operation)
+    }
+    Ok(())
 }
 
 const fn arithmetic(number: u8) -> Arithmetic {
@@ -116,11 +123,13 @@ pub(crate) fn load(
     width: Width,
     to: Width,
     signed: bool,
-) -> Result<Operation, Undecoded> {
+    into: &mut Operation,
+) -> Result<(), Undecoded> {
     let modrm = ModRm::read(bytes)?;
     let memory = modrm.memory(prefixes, bytes)?;
     let register = prefixes.register(prefixes.extended(modrm.reg(), 2), to);
-    Ok(Operation::Load { memory, width, register, to, signed })
+    *into = Operation::Load { memory, width, register, to, signed };
+    Ok(())
 }
 
 /// The memory of an instruction that is the first of the eight that share its opcode.

@@ -10,7 +10,11 @@ use crate::operation::{Operation, System};
 use crate::prefixes::Prefixes;
 
 /// The operation of what follows 0x0f.
-pub(crate) fn decode(prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<Operation, Undecoded> {
+pub(crate) fn decode(
+    prefixes: Prefixes,
+    bytes: &mut Bytes<'_>,
+    into: &mut Operation,
+) -> Result<(), Undecoded> {
     let opcode = bytes.next()?;
     let to = prefixes.operand_width();
     let system = match opcode {
@@ -25,13 +29,14 @@ pub(crate) fn decode(prefixes: Prefixes, bytes: &mut Bytes<'_>) -> Result<Operat
         0x32 => System::Rdmsr,
         0x33 => System::Rdpmc,
         0xa2 => System::Cpuid,
-        0xb6 => return load(prefixes, bytes, Width::Byte, to, false),
-        0xb7 => return load(prefixes, bytes, Width::Word, to, false),
-        0xbe => return load(prefixes, bytes, Width::Byte, to, true),
-        0xbf => return load(prefixes, bytes, Width::Word, to, true),
+        0xb6 | 0xb7 | 0xbe | 0xbf => {
+            let width = if opcode & 1 == 0 { Width::Byte } else { Width::Word };
+            return load(prefixes, bytes, width, to, opcode & 8 != 0, into);
+        }
         _ => return Err(Undecoded::Other),
     };
-    Ok(Operation::System(system))
+    *into = Operation::System(system);
+    Ok(())
 }
 
 /// What follows 0x0f 0x01. With the prefixes that choose an instruction, most of these are others.

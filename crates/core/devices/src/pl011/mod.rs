@@ -7,13 +7,15 @@
 //! The *receive time-out* stands for "32 bit times without a byte". Here no time passes, so it is raised as soon as
 //! there is something below the trigger level.
 
-mod fifo;
 mod register;
 mod saved;
 
-use fifo::{DEPTH, Fifo};
+use crate::fifo::Fifo;
 use register::{FIFO_ENABLE, IDENTIFICATION, Register, control, error, flag, interrupt, kept};
 pub use saved::STATE;
+
+/// How many entries its FIFO has in r1p5, where it is enabled.
+const DEPTH: usize = 32;
 
 /// The bytes of its register page.
 pub const SIZE: u64 = 0x1000;
@@ -34,7 +36,8 @@ pub const SIZE: u64 = 0x1000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pl011 {
-    received: Fifo,
+    /// Bytes, with the errors that they came with.
+    received: Fifo<u16, DEPTH>,
     /// An entry that was lost is told with the next one.
     overrun: bool,
     /// Errors of the byte that was read last, and overrun, until cleared.
@@ -60,7 +63,7 @@ impl Pl011 {
     /// One as firmware leaves it: reset (section 3.2), and turned on, for an early console that writes to it at once.
     pub const fn new() -> Self {
         Self {
-            received: Fifo::new(),
+            received: Fifo::new(0),
             overrun: false,
             status: 0,
             irda_low_power: 0,

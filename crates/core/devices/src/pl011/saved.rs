@@ -2,9 +2,9 @@
 
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter};
 
-use super::Pl011;
-use super::fifo::{DEPTH, Fifo};
 use super::register::{control, error, interrupt, kept};
+use super::{DEPTH, Pl011};
+use crate::fifo::Fifo;
 
 /// The section that [`Pl011::save`] writes.
 pub const STATE: Kind = Kind::new("pl011", 1);
@@ -52,7 +52,7 @@ impl Pl011 {
     /// [`Error`] names a field that no UART could have come to.
     pub fn load(mut from: SectionReader<'_>) -> Result<Self, Error> {
         let mut uart = Self {
-            received: Fifo::new(),
+            received: Fifo::new(0),
             overrun: from.flag("overrun")?,
             status: from.bits("UARTRSR", STATUS)?,
             irda_low_power: from.bits("UARTILPR", kept::IRDA_LOW_POWER)?,

@@ -144,6 +144,17 @@ impl Entry {
         }
     }
 
+    /// As it is saved. `None` while its message is under way.
+    pub(crate) const fn saved(self) -> Option<u64> {
+        if self.has(UNDER_WAY) { None } else { Some(self.0 & !NUMBERS) }
+    }
+
+    /// Whether it is one that is saved: of the bits that there are, and in service only if its interrupt has an end.
+    pub(crate) const fn is_saved(self) -> bool {
+        let all = WRITABLE | REMOTE_IRR | LINE | 0xff << DESTINATION;
+        self.0 & !all == 0 && (self.is_level() || !self.has(REMOTE_IRR))
+    }
+
     /// As at power-on; the line stays.
     pub(crate) const fn reset(self) -> Self {
         Self(Self::RESET.0 | self.0 & LINE)

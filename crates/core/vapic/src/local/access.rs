@@ -97,7 +97,7 @@ impl<K: Kick> Vapic<K> {
         let masked = if apic.address.enabled { 0 } else { lvt::MASKED };
         apic.lvt[entry] = kept | masked;
         if entry == lvt::TIMER {
-            apic.timer.set_counts(Counts::from_bits(kept >> 17));
+            apic.timer.set_counts(Counts::of_entry(kept));
         }
     }
 
@@ -155,4 +155,4 @@ impl<K: Kick> Vapic<K> {
 }
 
 /// The delivery status: a message is sent at once.
-const ICR_STATUS: u64 = 1 << 12;
+pub(crate) const ICR_STATUS: u64 = 1 << 12;

@@ -82,7 +82,7 @@ impl<K: Kick> Vapic<K> {
     /// `IA32_APIC_BASE` is written (Intel SDM volume 3, 11.4.4 and 11.12.5; AMD APM volume 2, 16.9). From x2APIC mode the
     /// way leads through the APIC that is off, where all its registers are lost.
     fn set_base(&self, apic: &mut LocalApic, value: u64) -> Result<(), GeneralProtection> {
-        let page = (1 << self.config.physical_bits) - 0x1000;
+        let page = page_bits(self.config.physical_bits);
         let extended = if self.config.x2apic { EXTENDED } else { 0 };
         if value & !(page | BOOT_PROCESSOR | extended | ENABLED) != 0 {
             return Err(GeneralProtection);
@@ -111,6 +111,11 @@ impl<K: Kick> Vapic<K> {
         self.publish(apic);
         Ok(())
     }
+}
+
+/// The bits of the address of the page.
+pub(crate) const fn page_bits(physical_bits: u32) -> u64 {
+    (1 << physical_bits) - 0x1000
 }
 
 /// `IA32_APIC_BASE` as it reads. Which vCPU is the boot processor is not the guest's to write.

@@ -3,6 +3,7 @@
 
 use crate::address::Mode;
 use crate::lvt;
+use crate::timer::DIVIDE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Register {
@@ -87,7 +88,7 @@ impl Register {
             Self::Svr => 0x3ff,
             Self::Lvt(entry) => (lvt::writable(entry, tsc_deadline) | lvt::ignored(entry)) as u64,
             Self::InitialCount => 0xffff_ffff,
-            Self::Divide => 0xb,
+            Self::Divide => DIVIDE as u64,
             // Destination, shorthand, trigger, level, the delivery status, which is ignored, mode and vector.
             Self::Icr => 0xffff_ffff_000c_dfff,
             _ => 0,

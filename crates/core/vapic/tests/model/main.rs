@@ -4,6 +4,9 @@
 
 mod naive;
 mod registers;
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
 
 use std::cell::RefCell;
 
@@ -105,6 +108,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+const CONFIG: Config = Config { vcpus: VCPUS, x2apic: true, tsc_deadline: true, physical_bits: 40 };
+
 struct Beside<'a> {
     vapic: Vapic<Box<dyn Fn(usize) + 'a>>,
     apics: Vec<LocalApic>,
@@ -114,9 +119,8 @@ struct Beside<'a> {
 
 impl Beside<'_> {
     fn new(kicked: &RefCell<Vec<usize>>) -> Beside<'_> {
-        let config = Config { vcpus: VCPUS, x2apic: true, tsc_deadline: true, physical_bits: 40 };
         let kick: Box<dyn Fn(usize)> = Box::new(|vcpu| kicked.borrow_mut().push(vcpu));
-        let vapic = Vapic::try_new(config, kick).unwrap();
+        let vapic = Vapic::try_new(CONFIG, kick).unwrap();
         let apics = (0..VCPUS).map(|vcpu| vapic.local_apic(vcpu).unwrap()).collect();
         Beside { vapic, apics, model: Machine::new(), kicked }
     }

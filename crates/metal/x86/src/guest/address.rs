@@ -24,26 +24,26 @@ pub const fn mode(save: &Save) -> Mode {
     }
 }
 
-/// Where the guest's next instruction is.
-pub const fn instruction(save: &Save) -> u64 {
-    match mode(save) {
+/// Where the guest's next instruction is, which it reads in this mode.
+pub const fn instruction(save: &Save, mode: Mode) -> u64 {
+    match mode {
         Mode::Bits64 => save.rip,
         Mode::Bits16 | Mode::Bits32 => (save.cs.base.wrapping_add(save.rip)) & 0xffff_ffff,
     }
 }
 
 /// The instruction pointer behind an instruction of `length` bytes.
-pub const fn behind(save: &Save, length: u8) -> u64 {
+pub const fn behind(save: &Save, mode: Mode, length: u8) -> u64 {
     let next = save.rip.wrapping_add(length as u64);
-    match mode(save) {
+    match mode {
         Mode::Bits64 => next,
         Mode::Bits32 => next & 0xffff_ffff,
         Mode::Bits16 => next & 0xffff,
     }
 }
 
-/// Where an operand is.
-pub fn operand(save: &Save, memory: &Memory, registers: &[u64; 16], next: u64) -> u64 {
+/// Where an operand is, of an instruction that is read in this mode.
+pub fn operand(save: &Save, mode: Mode, memory: &Memory, registers: &[u64; 16], next: u64) -> u64 {
     let offset = memory.offset(|number| registers[usize::from(number & 15)], next);
     let segment: &vmcb::Segment = match memory.segment {
         Segment::Es => &save.es,
@@ -53,7 +53,7 @@ pub fn operand(save: &Save, memory: &Memory, registers: &[u64; 16], next: u64) -
         Segment::Fs => &save.fs,
         Segment::Gs => &save.gs,
     };
-    match mode(save) {
+    match mode {
         Mode::Bits64 if matches!(memory.segment, Segment::Fs | Segment::Gs) => {
             segment.base.wrapping_add(offset)
         }
@@ -138,11 +138,11 @@ mod tests {
 
     #[test]
     fn an_instruction_is_counted_from_its_segment_but_in_64_bits() {
-        let long = guest(1, EFER_LONG, IS_LONG);
-        assert_eq!((instruction(&long), behind(&long, 3)), (0xfffe, 0x1_0001));
-        let real = guest(0, 0, 0);
-        assert_eq!((instruction(&real), behind(&real, 3)), (0x10_fffe, 1));
-        assert_eq!(behind(&guest(1, 0, IS_32), 3), 0x1_0001);
+        let save = guest(1, 0, 0);
+        let places = |mode| (instruction(&save, mode), behind(&save, mode, 3));
+        assert_eq!(places(Mode::Bits64), (0xfffe, 0x1_0001));
+        assert_eq!(places(Mode::Bits16), (0x10_fffe, 1));
+        assert_eq!(places(Mode::Bits32), (0x10_fffe, 0x1_0001));
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
         };
         let mut save = guest(1, EFER_LONG, IS_LONG);
         (save.ds.base, save.gs.base) = (0x7000_0000, 0xffff_8000_0000_0000);
-        assert_eq!(operand(&save, &memory(Segment::Ds), &registers, 0), 0xfff);
-        assert_eq!(operand(&save, &memory(Segment::Gs), &registers, 0), 0xffff_8000_0000_0fff);
-        save.cs.attributes = IS_32;
-        assert_eq!(operand(&save, &memory(Segment::Ds), &registers, 0), 0x7000_0fff);
+        let place = |mode, segment| operand(&save, mode, &memory(segment), &registers, 0);
+        assert_eq!(place(Mode::Bits64, Segment::Ds), 0xfff);
+        assert_eq!(place(Mode::Bits64, Segment::Gs), 0xffff_8000_0000_0fff);
+        assert_eq!(place(Mode::Bits32, Segment::Ds), 0x7000_0fff);
     }
 }

@@ -14,7 +14,8 @@ const OVERFLOW: u64 = 1 << 11;
 const STATUS: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 
 /// A guest's general registers, by their numbers, and its flags.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 and so on.
     pub general: [u64; 16],
@@ -55,6 +56,11 @@ pub const fn merged(register: u64, width: Width, value: u64) -> u64 {
         Width::Byte | Width::Word => register & !width.mask() | value,
         Width::Dword | Width::Qword => value,
     }
+}
+
+/// Whether an operation that has read from memory may write there.
+pub const fn writes_back(operation: &Operation) -> bool {
+    matches!(operation, Operation::Exchange { .. } | Operation::ToMemory { .. })
 }
 
 /// The first access of an instruction.

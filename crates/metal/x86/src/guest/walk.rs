@@ -33,8 +33,12 @@ enum Way {
     Flat,
     /// By two levels, with entries of 4 bytes.
     Two,
-    /// By so many levels, with entries of 8 bytes, of which the topmost resolves so many bits.
-    Long { levels: u32, top_bits: u32 },
+    /// By three levels, with entries of 8 bytes,
+    Three,
+    /// by four,
+    Four,
+    /// and by five.
+    Five,
 }
 
 /// The physical address of `linear`, as a guest with these registers has it.
@@ -46,7 +50,9 @@ pub fn translate(save: &Save, linear: u64, memory: &impl Memory) -> Result<u64, 
     match way(save) {
         Way::Flat => Ok(linear & 0xffff_ffff),
         Way::Two => two_levels(save, linear as u32, memory),
-        Way::Long { levels, top_bits } => long(save, linear, levels, top_bits, memory),
+        Way::Three => long::<3>(save, linear, memory),
+        Way::Four => long::<4>(save, linear, memory),
+        Way::Five => long::<5>(save, linear, memory),
     }
 }
 
@@ -54,31 +60,30 @@ const fn way(save: &Save) -> Way {
     if save.cr0 & CR0_PAGING == 0 {
         Way::Flat
     } else if save.efer & EFER_LONG != 0 {
-        Way::Long { levels: if save.cr4 & CR4_FIVE != 0 { 5 } else { 4 }, top_bits: 9 }
+        if save.cr4 & CR4_FIVE != 0 { Way::Five } else { Way::Four }
     } else if save.cr4 & CR4_EXTENDED != 0 {
-        Way::Long { levels: 3, top_bits: 2 }
+        Way::Three
     } else {
         Way::Two
     }
 }
 
-fn long(
+/// The number of levels is a constant, so that the walk of each has no loop.
+fn long<const LEVELS: u32>(
     save: &Save,
     linear: u64,
-    levels: u32,
-    top_bits: u32,
     memory: &impl Memory,
 ) -> Result<u64, NotMapped> {
-    // Tables are of a page; that of two bits is at a multiple of 32.
-    let mut table = if top_bits == 2 { save.cr3 & 0xffff_ffe0 } else { save.cr3 & FRAME };
-    for level in (0..levels).rev() {
-        let bits = if level + 1 == levels { top_bits } else { 9 };
+    // Of three levels, the topmost resolves two bits, and its table is at a multiple of 32; all others are of a page.
+    let mut table = if LEVELS == 3 { save.cr3 & 0xffff_ffe0 } else { save.cr3 & FRAME };
+    for level in (0..LEVELS).rev() {
+        let bits = if LEVELS == 3 && level == 2 { 2 } else { 9 };
         let shift = 12 + 9 * level;
         let index = linear >> shift & ((1 << bits) - 1);
         let entry = memory.word(table + index * 8).filter(|entry| entry & PRESENT != 0);
         let entry = entry.ok_or(NotMapped)?;
         // Of the third level, only long mode has large pages.
-        let is_large = level == 1 || level == 2 && levels > 3;
+        let is_large = level == 1 || level == 2 && LEVELS > 3;
         if level == 0 || is_large && entry & LARGE != 0 {
             let inner = (1 << shift) - 1;
             return Ok(entry & FRAME & !inner | linear & inner);

@@ -62,16 +62,14 @@ pub(crate) fn prepare() {
     write(TIMER_ENTRY, MASKED);
 }
 
-/// Has its timer count down from `count`, and then interrupt; zero stops it.
+/// Has its timer count down from `count`, and then interrupt if that is [turned on](interrupt_by_timer); zero stops it.
 pub(crate) fn count_down(count: u32) {
-    write(TIMER_ENTRY, TIMER.into());
     write(INITIAL_COUNT, count);
 }
 
-/// Has its timer count down, and not interrupt.
-pub(crate) fn count_silently(count: u32) {
-    write(TIMER_ENTRY, MASKED | u32::from(TIMER));
-    write(INITIAL_COUNT, count);
+/// Has its timer, which is stopped, interrupt from now on.
+pub(crate) fn interrupt_by_timer() {
+    write(TIMER_ENTRY, TIMER.into());
 }
 
 /// What is left to count.

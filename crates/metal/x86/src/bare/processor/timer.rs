@@ -98,7 +98,7 @@ pub(crate) fn prepare() -> Result<(), NoTimer> {
     out(COMMAND, 0xb4);
     out(CHANNEL_2, 0);
     out(CHANNEL_2, 0);
-    interrupts::count_silently(u32::MAX);
+    interrupts::count_down(u32::MAX);
     let first = Moment::now();
     let last = loop {
         let now = Moment::now();
@@ -110,7 +110,8 @@ pub(crate) fn prepare() -> Result<(), NoTimer> {
             return Err(NoTimer);
         }
     };
-    interrupts::count_silently(0);
+    interrupts::count_down(0);
+    interrupts::interrupt_by_timer();
     let passed = u64::from(first.interval.wrapping_sub(last.interval));
     let hertz = |ticks: u64| (ticks * INTERVAL_HERTZ / passed).max(1);
     TSC_HERTZ.store(hertz(last.tsc - first.tsc), Ordering::Relaxed);

@@ -13,22 +13,30 @@ use mayfly_x86::guest::emulation::{self, Registers};
 use mayfly_x86::guest::walk;
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::NestedFault;
-use mayfly_x86_decode::{Instruction, Undecoded, Width, decode};
+use mayfly_x86_decode::{Mode, Undecoded, Width, decode_into};
 
 use super::counts::Reason;
 use super::pending::{Pending, What};
 use super::vcpu::{Processor, SHUT_DOWN};
 
-/// The most bytes of an instruction.
-const LONGEST: usize = 15;
+/// Bytes that are fetched of an instruction, of which it has at most 15.
+const FETCHED: usize = 16;
+
+const RAX: usize = 0;
+const RSP: usize = 4;
 
 impl Processor {
     /// Goes on behind a device access that was answered; what it comes out with next, if the instruction makes another.
     pub(super) fn complete(&mut self) -> Option<Event> {
+        let pending = self.pending.as_ref()?;
+        let (answered, value, what) =
+            (pending.answered, u64::from_le_bytes(pending.data), pending.what);
+        self.pending = None;
         // One that was not answered is made again.
-        let pending = self.pending.take().filter(|pending| pending.answered)?;
-        let value = u64::from_le_bytes(pending.data);
-        match pending.what {
+        if !answered {
+            return None;
+        }
+        match what {
             What::Port(port) => {
                 if !port.write {
                     let width = match port.bytes {
@@ -43,51 +51,77 @@ impl Processor {
             }
             What::Memory { next, write: true, .. } => {
                 if let Some(registers) = self.behind.take() {
-                    self.set_all(&registers);
+                    self.registers = registers;
+                    self.scatter();
                 }
                 self.go_on(next);
                 None
             }
-            What::Memory { operation, width, address, write: false, next } => {
-                let mut registers = self.all();
-                let written = emulation::then(&operation, &mut registers, value & width.mask());
-                let Some(written) = written else {
-                    self.set_all(&registers);
-                    self.go_on(next);
-                    return None;
-                };
-                self.behind = Some(registers);
-                let what = What::Memory { operation, width, address, write: true, next };
-                Some(self.come_out(what, address, width, Some(written)))
+            What::Memory { width, address, write: false, next } => {
+                // All its registers are in one place since the instruction was decoded.
+                if emulation::writes_back(&self.operation) {
+                    return self.write_back(width, address, next, value);
+                }
+                emulation::then(&self.operation, &mut self.registers, value & width.mask());
+                self.scatter();
+                self.go_on(next);
+                None
             }
         }
     }
 
-    /// Comes out with an access to a device; the local APIC's page is answered here.
-    fn come_out(&mut self, what: What, address: u64, width: Width, written: Option<u64>) -> Event {
+    /// Goes on with an instruction that has read `value`, and writes to the same place. What it does to registers counts when
+    /// it has written.
+    #[cold]
+    fn write_back(&mut self, width: Width, address: u64, next: u64, value: u64) -> Option<Event> {
+        let mut registers = self.registers.clone();
+        let written = emulation::then(&self.operation, &mut registers, value & width.mask());
+        if let Some(written) = written {
+            self.behind = Some(registers);
+            let what = What::Memory { width, address, write: true, next };
+            return self.come_out(what, address, width, Some(written));
+        }
+        self.registers = registers;
+        self.scatter();
+        self.go_on(next);
+        None
+    }
+
+    /// Comes out with an access to a device. The local APIC's page is answered here, and the guest goes on.
+    #[inline]
+    fn come_out(
+        &mut self,
+        what: What,
+        address: u64,
+        width: Width,
+        written: Option<u64>,
+    ) -> Option<Event> {
         let length = width.bytes() as usize;
         let data = written.unwrap_or(0).to_le_bytes();
-        let mut pending = Pending { data, length, answered: false, what };
-        if let Some(page) = self.apic.page().filter(|page| address & !(PAGE_SIZE - 1) == *page) {
-            self.count(Reason::Apic);
-            self.settled = None;
-            let (time, bytes) = (self.board.time(self.vmcb.control.tsc_offset), length as u64);
-            let board = self.board.clone();
-            let offset = address - page;
-            if let Some(value) = written {
-                board.vapic.write(&mut self.apic, offset, bytes, value, time);
-            } else {
-                let value = board.vapic.read(&mut self.apic, offset, bytes, time);
-                pending.data = u64::from(value).to_le_bytes();
-            }
-            pending.answered = true;
-            self.pending = Some(pending);
-            // It is completed when it is next entered.
-            return self.complete().unwrap_or(Event::Request);
+        let page = self.apic.page().filter(|page| address & !(PAGE_SIZE - 1) == *page);
+        if let Some(page) = page {
+            let value = self.local_apic(address - page, length as u64, written);
+            let data = value.to_le_bytes();
+            self.pending = Some(Pending { data, length, answered: true, what });
+            return self.complete();
         }
-        self.pending = Some(pending);
+        self.pending = Some(Pending { data, length, answered: false, what });
         self.count(Reason::Device);
-        Event::Access(Access::data(Gpa::new(address), bytes_of(width), written.is_some()))
+        Some(Event::Access(Access::data(Gpa::new(address), bytes_of(width), written.is_some())))
+    }
+
+    /// Has its local APIC read, or written. What is read.
+    fn local_apic(&mut self, offset: u64, bytes: u64, written: Option<u64>) -> u64 {
+        self.count(Reason::Apic);
+        self.settled = None;
+        let time = self.board.time(self.vmcb.control.tsc_offset);
+        match written {
+            Some(value) => {
+                self.board.vapic.write(&mut self.apic, offset, bytes, value, time);
+                0
+            }
+            None => self.board.vapic.read(&mut self.apic, offset, bytes, time).into(),
+        }
     }
 
     /// The guest has touched what its nested tables do not allow.
@@ -110,20 +144,20 @@ impl Processor {
 
     /// The guest has accessed `address`, where it has no memory, by an instruction that is found and carried out.
     pub(super) fn device(&mut self, address: u64, write: bool) -> Option<Event> {
-        let decoded = self.decode();
-        let registers = self.all();
-        let first = decoded.ok().and_then(|instruction| {
-            let first = emulation::first(&instruction.operation, &registers)?;
-            Some((instruction, first))
-        });
-        let Some((instruction, first)) = first else {
-            self.count(Reason::Undecoded);
-            self.raise(Exception::GeneralProtection);
+        let mode = address::mode(&self.vmcb.save);
+        let Ok(length) = self.decode(mode) else {
+            self.refuse();
+            return None;
+        };
+        self.gather();
+        let Some(first) = emulation::first(&self.operation, &self.registers) else {
+            self.refuse();
             return None;
         };
         let save = &self.vmcb.save;
-        let next = address::behind(save, instruction.length);
-        let linear = address::operand(save, &first.memory, &registers.general, next);
+        let next = address::behind(save, mode, length);
+        let general = &self.registers.general;
+        let linear = address::operand(save, mode, &first.memory, general, next);
         let part = address::part(linear, bytes_of(first.width), address);
         // One that reads and writes is said to write.
         let is_it = part == Part::Beginning && (first.written.is_none() || write);
@@ -135,45 +169,64 @@ impl Processor {
             }
             return None;
         }
-        let what = What::Memory {
-            operation: instruction.operation,
-            width: first.width,
-            address,
-            write: first.written.is_some(),
-            next,
-        };
+        let what =
+            What::Memory { width: first.width, address, write: first.written.is_some(), next };
         self.behind = None;
-        Some(self.come_out(what, address, first.width, first.written))
+        self.come_out(what, address, first.width, first.written)
     }
 
-    /// The instruction that the guest is at.
-    pub(super) fn decode(&self) -> Result<Instruction, Undecoded> {
-        let save = &self.vmcb.save;
-        let (start, mut bytes, mut count) = (address::instruction(save), [0; LONGEST], 0);
-        while count < LONGEST {
+    /// An instruction that reaches a device, and is not carried out.
+    #[cold]
+    fn refuse(&mut self) {
+        self.count(Reason::Undecoded);
+        self.raise(Exception::GeneralProtection);
+    }
+
+    /// Has the instruction that the guest is at, which it reads in this mode, as its `operation`. How many bytes it has.
+    pub(super) fn decode(&mut self, mode: Mode) -> Result<u8, Undecoded> {
+        let start = address::instruction(&self.vmcb.save, mode);
+        // Mostly it cannot reach the next page.
+        if start % PAGE_SIZE > PAGE_SIZE - FETCHED as u64 {
+            return self.decode_by_parts(mode, start);
+        }
+        let bytes = walk::translate(&self.vmcb.save, start, &*self.board.memory)
+            .ok()
+            .and_then(|at| self.board.memory.sixteen(at).ok())
+            .ok_or(Undecoded::Truncated)?;
+        decode_into(mode, &bytes, &mut self.operation)
+    }
+
+    /// The same, of an instruction that may be in two pages.
+    #[cold]
+    fn decode_by_parts(&mut self, mode: Mode, start: u64) -> Result<u8, Undecoded> {
+        let (mut bytes, mut count) = ([0; FETCHED], 0);
+        while count < FETCHED {
             let linear = start.wrapping_add(count as u64);
-            let here = (LONGEST - count).min((PAGE_SIZE - linear % PAGE_SIZE) as usize);
-            let Ok(at) = walk::translate(save, linear, &*self.board.memory) else { break };
+            let here = (FETCHED - count).min((PAGE_SIZE - linear % PAGE_SIZE) as usize);
+            let Ok(at) = walk::translate(&self.vmcb.save, linear, &*self.board.memory) else {
+                break;
+            };
             if self.board.memory.read(at, &mut bytes[count..count + here]).is_err() {
                 break;
             }
             count += here;
         }
-        decode(address::mode(save), &bytes[..count])
+        decode_into(mode, &bytes[..count], &mut self.operation)
     }
 
-    /// All its registers.
-    pub(super) fn all(&self) -> Registers {
-        let mut general = self.registers.0;
-        (general[0], general[4]) = (self.vmcb.save.rax, self.vmcb.save.rsp);
-        Registers { general, flags: self.vmcb.save.rflags }
+    /// Has all its registers in one place.
+    pub(super) fn gather(&mut self) -> &Registers {
+        let (registers, save) = (&mut self.registers, &self.vmcb.save);
+        (registers.general[RAX], registers.general[RSP]) = (save.rax, save.rsp);
+        registers.flags = save.rflags;
+        registers
     }
 
-    fn set_all(&mut self, registers: &Registers) {
-        self.registers.0 = registers.general;
-        let save = &mut self.vmcb.save;
-        (save.rax, save.rsp, save.rflags) =
-            (registers.general[0], registers.general[4], registers.flags);
+    /// Has them again where VMRUN finds them.
+    fn scatter(&mut self) {
+        let (registers, save) = (&self.registers, &mut self.vmcb.save);
+        (save.rax, save.rsp) = (registers.general[RAX], registers.general[RSP]);
+        save.rflags = registers.flags;
     }
 }
 

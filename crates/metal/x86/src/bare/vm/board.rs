@@ -17,6 +17,9 @@ use crate::bare::processor::lock::SpinLock;
 use crate::bare::processor::timer;
 use crate::bare::world::memory::GuestMemory;
 
+/// A guest's timer interrupts no sooner than this after the last entry, in nanoseconds.
+const SHORTEST: u64 = 20_000;
+
 /// How a VM ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -61,6 +64,8 @@ pub(super) struct Board {
     pub(super) clock: SpinLock<Cmos>,
     pub(super) counts: Counts,
     pub(super) rate: Rate,
+    /// A guest's timer interrupts no sooner than so many ticks of the host's counter after the last entry.
+    pub(super) shortest: u64,
     /// The host's counter at which its own was zero.
     pub(super) began: u64,
     /// The second, since 1970, at which it was.
@@ -76,6 +81,7 @@ impl Board {
             tsc_deadline: true,
             physical_bits: cpuid::PHYSICAL_BITS,
         };
+        let rate = timer::rate();
         Ok(Self {
             memory: Arc::clone(memory),
             memory_end: plan.memory,
@@ -83,7 +89,8 @@ impl Board {
             uart: SpinLock::new(Uart16550::new()),
             clock: SpinLock::new(Cmos::new()),
             counts: Counts::default(),
-            rate: timer::rate(),
+            rate,
+            shortest: rate.ticks(SHORTEST),
             began: timer::ticks(),
             began_at: cmos::second(clock_of_machine).unwrap_or(0),
             end: SpinLock::new(None),

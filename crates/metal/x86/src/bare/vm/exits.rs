@@ -69,23 +69,23 @@ impl Processor {
     }
 
     fn cpuid(&mut self) {
-        let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.0[1] as u32);
+        let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.general[1] as u32);
         let [a, b, c, d] = cpuid::leaf(self.identity, leaf, sub, machine_leaf);
         self.vmcb.save.rax = a.into();
-        let registers = &mut self.registers.0;
+        let registers = &mut self.registers.general;
         (registers[3], registers[1], registers[2]) = (b.into(), c.into(), d.into());
     }
 
     /// Carries a MOV to CR4 out, or raises what it raises.
     fn write_cr4(&mut self) {
         let mode = address::mode(&self.vmcb.save);
-        let decoded = self.decode().map(|instruction| (instruction.operation, instruction.length));
+        let decoded = self.decode(mode).map(|length| (self.operation, length));
         let Ok((Operation::System(System::WriteControl(4, register)), length)) = decoded else {
             self.count(Reason::Undecoded);
             return self.raise(Exception::GeneralProtection);
         };
         let width = if mode == Mode::Bits64 { Width::Qword } else { Width::Dword };
-        let value = self.all().get(register, width);
+        let value = self.gather().get(register, width);
         let Ok(value) = cr4::write(value, self.cr4_bits, self.vmcb.save.efer) else {
             self.count(Reason::Refused);
             return self.raise(Exception::GeneralProtection);
@@ -94,7 +94,7 @@ impl Processor {
         // The guest has turned PGE off and on to have its TLB flushed, or has changed what it has.
         self.outdated.note(self.vmcb.save.cr4 != value);
         self.vmcb.save.cr4 = value;
-        self.go_on(address::behind(&self.vmcb.save, length));
+        self.go_on(address::behind(&self.vmcb.save, mode, length));
     }
 
     fn port(&mut self, port: Port) -> Event {
@@ -109,9 +109,11 @@ impl Processor {
     pub(super) fn skip(&mut self) {
         let next = self.vmcb.control.next_rip;
         if self.features.has_next_rip() && next != 0 {
-            self.go_on(next);
-        } else if let Ok(instruction) = self.decode() {
-            self.go_on(address::behind(&self.vmcb.save, instruction.length));
+            return self.go_on(next);
+        }
+        let mode = address::mode(&self.vmcb.save);
+        if let Ok(length) = self.decode(mode) {
+            self.go_on(address::behind(&self.vmcb.save, mode, length));
         }
     }
 

@@ -13,15 +13,15 @@ const ENABLED: u64 = 1;
 impl Processor {
     /// Carries RDMSR or WRMSR out, or raises what it raises.
     pub(super) fn msr(&mut self, write: bool) {
-        let number = self.registers.0[1] as u32;
+        let number = self.registers.general[1] as u32;
         // It may be one of its APIC, or its counter.
         self.settled = None;
         let is_done = if write {
-            let value = self.registers.0[2] << 32 | self.vmcb.save.rax & 0xffff_ffff;
+            let value = self.registers.general[2] << 32 | self.vmcb.save.rax & 0xffff_ffff;
             self.write_msr(number, value).is_some()
         } else if let Some(value) = self.read_msr(number) {
             self.vmcb.save.rax = value & 0xffff_ffff;
-            self.registers.0[2] = value >> 32;
+            self.registers.general[2] = value >> 32;
             true
         } else {
             false

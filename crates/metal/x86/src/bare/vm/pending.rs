@@ -1,7 +1,7 @@
 //! An access to a device that a guest has come out with.
 
 use mayfly_x86::svm::exit::Port;
-use mayfly_x86_decode::{Operation, Width};
+use mayfly_x86_decode::Width;
 
 /// What a guest has come out with, for a device.
 pub(super) struct Pending {
@@ -12,11 +12,11 @@ pub(super) struct Pending {
 }
 
 /// By what.
+#[derive(Clone, Copy)]
 pub(super) enum What {
     Port(Port),
-    /// The instruction reads, or writes; it goes on there.
+    /// The instruction that was decoded reads, or writes; it goes on there.
     Memory {
-        operation: Operation,
         width: Width,
         address: u64,
         write: bool,

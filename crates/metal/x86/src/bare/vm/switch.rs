@@ -6,28 +6,23 @@ use mayfly_x86::svm::vmcb::Vmcb;
 
 use crate::bare::processor::svm::CpuPage;
 
-/// The general registers that VMRUN does not move: RAX and RSP, by their numbers, are not used.
-#[repr(C)]
-#[derive(Clone, Debug, Default)]
-pub(super) struct Registers(pub(super) [u64; 16]);
-
 /// Where VMSAVE keeps what of the host VMRUN leaves as it is.
 static HOST_REST: CpuPage = CpuPage::new();
 
 unsafe extern "C" {
     /// `switch.S`'s.
-    fn enter_guest(vmcb: *mut Vmcb, registers: *mut Registers, host: u64);
+    fn enter_guest(vmcb: *mut Vmcb, registers: *mut [u64; 16], host: u64);
 }
 
 core::arch::global_asm!(include_str!("switch.S"), options(att_syntax));
 
-/// Runs a guest until it comes out.
+/// Runs a guest until it comes out. Of the registers, those are its own that VMRUN does not move: all but RAX and RSP.
 ///
 /// # Safety
 ///
 /// The control block is one that the CPU takes, of tables and permission maps that last as long; the guest reaches no memory
 /// by its tables that Rust has. SVM is on, and interrupts are masked.
-pub(super) unsafe fn enter(vmcb: &mut Vmcb, registers: &mut Registers) {
+pub(super) unsafe fn enter(vmcb: &mut Vmcb, registers: &mut [u64; 16]) {
     // SAFETY: addresses are physical ones here, and the caller says the rest. The host's registers are as they were when
     // this returns: VMRUN and VMLOAD bring back what the guest has, and the code moves the others.
     unsafe { enter_guest(vmcb, registers, HOST_REST.address()) }

@@ -6,13 +6,13 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use mayfly_vapic::{Deadline, Event as ApicEvent, LocalApic, Next};
+use mayfly_vapic::{Event as ApicEvent, LocalApic, Next};
 use mayfly_vm::memslot::Gfn;
 use mayfly_vm::platform::address::PAGE_SHIFT;
 use mayfly_vm::stage2::Npt;
 use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
-use mayfly_x86::guest::emulation;
+use mayfly_x86::guest::emulation::Registers;
 use mayfly_x86::machine::{cpuid, cr4, layout, msr};
 use mayfly_x86::svm::event::{self, Met};
 use mayfly_x86::svm::exit::Exit;
@@ -21,12 +21,13 @@ use mayfly_x86::svm::flush::Own;
 use mayfly_x86::svm::nmi::Nmi;
 use mayfly_x86::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use mayfly_x86::svm::vmcb::{Save, Segment, Vmcb, first};
+use mayfly_x86_decode::{Operation, System};
 
 use super::board::Board;
 use super::counts::Reason;
 use super::load::{DESCRIPTORS_BYTES, Entry};
 use super::pending::Pending;
-use super::switch::{self, Registers, Resident};
+use super::switch::{self, Resident};
 use super::window::{self, TASK_PRIORITY};
 use crate::bare::processor::{interrupts, timer};
 use crate::bare::world::platform::{MACHINE, OUTDATED};
@@ -50,12 +51,11 @@ static MSRS: Map<MSR_MAP_BYTES> = Map(permissions::msr_map(&msr::DIRECT));
 const PROTECTED: u64 = 1 << 0;
 /// `RFLAGS.IF`.
 const TAKES_INTERRUPTS: u64 = 1 << 9;
-/// A guest's timer interrupts no sooner than this after the last entry, in nanoseconds.
-const SHORTEST: u64 = 20_000;
 
 /// The processor of one vCPU.
 pub(super) struct Processor {
     pub(super) vmcb: Box<Vmcb>,
+    /// The general registers. RAX, RSP and the flags are in the control block, and here while an access is carried out.
     pub(super) registers: Registers,
     pub(super) resident: Resident,
     pub(super) apic: LocalApic,
@@ -66,8 +66,10 @@ pub(super) struct Processor {
     pub(super) features: Features,
     /// What it has come out with, for a device.
     pub(super) pending: Option<Pending>,
+    /// What the instruction does that was decoded last: the one by which it has come out for a device in memory.
+    pub(super) operation: Operation,
     /// What its registers are behind an instruction that has read from a device, and is to write there.
-    pub(super) behind: Option<emulation::Registers>,
+    pub(super) behind: Option<Registers>,
     /// What it is to come out with next, before it goes in.
     pub(super) told: Option<Event>,
     /// What it is to take next.
@@ -111,6 +113,7 @@ impl Processor {
             cr4_bits: cr4::bits(identity, machine_leaf),
             features,
             pending: None,
+            operation: Operation::System(System::Pause),
             behind: None,
             told: None,
             inject: None,
@@ -138,7 +141,7 @@ impl Processor {
         save.cr3 = layout::PAGE_TABLES;
         save.efer |= 1 << 8 | 1 << 10;
         save.rip = entry.0;
-        self.registers.0[6] = layout::PARAMETERS;
+        self.registers.general[6] = layout::PARAMETERS;
     }
 
     /// As after INIT.
@@ -147,7 +150,7 @@ impl Processor {
         self.outdated.note(true);
         self.registers = Registers::default();
         // The processor's family, as its EDX has it.
-        self.registers.0[2] = core::arch::x86_64::__cpuid(1).eax.into();
+        self.registers.general[2] = core::arch::x86_64::__cpuid(1).eax.into();
         (self.pending, self.told) = (None, None);
         (self.inject, self.displaced) = (None, None);
         (self.nmi, self.is_halted) = (Nmi::default(), false);
@@ -196,7 +199,7 @@ impl Processor {
             && !self.board.vapic.is_stale(self.apic.vcpu())
     }
 
-    /// Looks at its APIC, and has it take what it can take. What it comes out with, if it does not go in.
+    /// Looks at its APIC, has it take what it can take, and sets the alarm. What it comes out with, if it does not go in.
     fn prepare(&mut self) -> Option<Event> {
         let board = Arc::clone(&self.board);
         let next = loop {
@@ -257,20 +260,16 @@ impl Processor {
             self.vmcb.control.intercepts[0] |= first::IRET;
         }
         let is_quiet = window.is_none() && self.nmi.is_quiet();
-        self.settled = is_quiet.then(|| self.due());
+        let due = self.due();
+        self.settled = is_quiet.then_some(due);
+        self.set_alarm(due);
         None
     }
 
-    /// Sets the alarm for the end of the time slice, or for what the guest's timer asks for.
-    fn set_alarm(&self) {
-        let timer = match self.apic.deadline() {
-            Some(deadline @ (Deadline::Clock(_) | Deadline::Tsc(_))) => {
-                let at = self.board.when(deadline, self.vmcb.control.tsc_offset);
-                at.max(timer::ticks() + self.board.rate.ticks(SHORTEST))
-            }
-            None => timer::NEVER,
-        };
-        timer::set_alarm(self.slice_end.min(timer));
+    /// Sets the alarm for the end of the time slice, or for when it is due by the guest's timer.
+    fn set_alarm(&self, due: u64) {
+        let earliest = timer::ticks() + self.board.shortest;
+        timer::set_alarm(self.slice_end.min(due.max(earliest)));
     }
 
     /// What the guest was taking when it came out is taken again; its priority is its APIC's.
@@ -342,16 +341,15 @@ impl Guest<Npt> for Processor {
             if now >= self.slice_end {
                 return Event::Custom(SLICE_OVER);
             }
-            if !self.is_settled(now) {
-                if let Some(event) = self.told.take().or_else(|| self.prepare()) {
-                    return event;
-                }
-                self.set_alarm();
+            if !self.is_settled(now)
+                && let Some(event) = self.told.take().or_else(|| self.prepare())
+            {
+                return event;
             }
             self.vmcb.control.tlb_control = self.outdated.take(&OUTDATED, self.features);
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
-            unsafe { switch::enter(&mut self.vmcb, &mut self.registers) };
+            unsafe { switch::enter(&mut self.vmcb, &mut self.registers.general) };
             self.after();
             if let Some(event) = self.answer() {
                 return event;

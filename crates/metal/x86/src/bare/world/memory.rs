@@ -93,6 +93,14 @@ impl GuestMemory {
         })
     }
 
+    /// The 16 bytes at `address`, all of which are in one page.
+    pub(crate) fn sixteen(&self, address: u64) -> Result<[u8; 16], HostFault> {
+        debug_assert!(address % PAGE_SIZE <= PAGE_SIZE - 16, "the bytes are in two pages");
+        let place = self.place(address)?;
+        // SAFETY: as above; they are in one block.
+        Ok(unsafe { copy::sixteen(place) })
+    }
+
     /// Frames that it has.
     pub(crate) fn frames(&self) -> u64 {
         let given = self.blocks.iter().filter(|block| block.load(Ordering::Relaxed) != 0).count();

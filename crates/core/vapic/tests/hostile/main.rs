@@ -1,6 +1,10 @@
 //! A guest that does as it likes: any access of any width, anywhere, at any time, on any vCPU. Nothing panics, each access
 //! does bounded work, and when the guest comes to its senses, interrupts arrive and end.
 
+mod saved;
+#[path = "../common/state.rs"]
+mod state;
+
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
