@@ -156,7 +156,9 @@ pub unsafe trait Tlb: Send + Sync {
     /// [`VmidTag::activate`](../../mayfly_stage2/struct.VmidTag.html#method.activate), when another root is to be run;
     /// and with those of all CPUs that name it, by [`Tlb::vacate_all`], when the root is about to be freed. That CPU is in no guest under `vmid` then and will not
     /// be again, but it may be in one under another VMID, or about to be, and is left alone then. So what does this runs
-    /// on that CPU (by an interrupt, for another's), and looks at its register first.
+    /// on that CPU (by an interrupt, for another's), and looks at its register first. A CPU that has left the root by
+    /// itself since it was seen there may be on another one, to which a roll-over has given the VMID. It names none then:
+    /// its guest's next access faults, and the guest is entered again.
     ///
     /// Needed where CPUs walk out of guests. Arm forbids that, and Cortex-A55, A57, A72, A76 and some others do it
     /// nevertheless (errata 1530923, 1319537, 1319367, 1165522): there an empty root with VMID 0 goes to `VTTBR_EL2`,

@@ -91,6 +91,9 @@
 //! all (**\[vacate\]**, [`Tlb::vacate_all`](mayfly_platform::tlb::Tlb::vacate_all)); and when all of them do, the number
 //! goes from the lines. A line that shows it for this root then has shown it before, since no CPU activates the root any
 //! more, and a number that is no longer this root's does not become so again. So each CPU whose line is cleared was asked.
+//! (Between the look at a CPU's line and what is asked of it, that CPU may give up the number itself, and come to be on the
+//! root to which a roll-over gives it. It names no root then, until that root is entered there again: its line shows it
+//! still, and no other root has the number.)
 //! Then everything under the number is invalidated. Then the number becomes free, by compare-exchange from the state in
 //! which it is the root's, releasing; a claim acquires that. So no line shows a number that is free, or comes to show
 //! the next root's number because it showed this one before. A line is cleared by compare-exchange from what it was

@@ -193,6 +193,11 @@ impl Machine {
         });
     }
 
+    /// Whether a CPU names any root.
+    pub(crate) fn names_any(&self, cpu: u32) -> bool {
+        self.cpus.with(|cpus| cpus[cpu as usize].named.is_some())
+    }
+
     pub(crate) fn assert_up_to_date(&self, root: &Root) {
         self.cpus.with(|cpus| {
             for held in cpus.iter().flat_map(|cpu| cpu.tlb.iter().flatten()) {

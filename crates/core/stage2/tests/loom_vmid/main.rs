@@ -11,6 +11,8 @@ mod explore;
 #[path = "../vmid/world.rs"]
 mod world;
 
+use std::sync::atomic::AtomicBool;
+
 use loom::model::Builder;
 use loom::sync::atomic::Ordering;
 use loom::sync::{Arc, Mutex};
@@ -340,6 +342,30 @@ fn a_root_that_goes_takes_no_cpu_from_the_root_that_has_its_number_since() {
         thread.join().unwrap();
         machine.assert_names(1, &new);
     });
+}
+
+/// Between the look at a line and what is asked of its CPU, that CPU may come to be on another root under the same number.
+#[test]
+fn a_cpu_that_is_taken_from_the_root_that_has_the_number_since_is_on_it_when_it_enters_again() {
+    let was_taken = std::sync::Arc::new(AtomicBool::new(false));
+    let taken = std::sync::Arc::clone(&was_taken);
+    check(move || {
+        let machine = Machine::new(1);
+        let [old, new] = [1, 2].map(|id| machine.root(id));
+        machine.run_alone(0, &old);
+        let vcpu = machine.vmids.vcpu();
+        let thread = {
+            let (machine, new) = (machine.clone(), new.clone());
+            thread::spawn(move || machine.enter(0, &new, vcpu))
+        };
+        machine.retire(&old);
+        let vmid = thread.join().unwrap();
+        taken.fetch_or(!machine.names_any(0), std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(machine.enter(0, &new, vcpu), vmid);
+        machine.assert_names(0, &new);
+        machine.access(0, vmid, &new, vcpu);
+    });
+    assert!(was_taken.load(std::sync::atomic::Ordering::Relaxed), "the case was not met");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod fluid;
 mod simulator;
 
+use mayfly_hypervisor::turns::Share;
 use proptest::prelude::*;
 
 use simulator::{Habit, MILLISECOND, Outcome, SECOND, Vm, run};
@@ -196,6 +197,18 @@ proptest! {
         // In points of the machine: weights that are far from each other divide by few slices.
         let furthest = furthest(&outcome, &parts, 0) / processors as f64;
         prop_assert!(furthest <= POINTS, "{furthest} from {parts:?}");
+    }
+
+    #[test]
+    fn two_vms_of_any_size_divide_by_one_to_one_or_three_in_points_of_one_processor(
+        counts in (1..=64_usize, 1..=64_usize),
+        is_heavy in any::<bool>(),
+        cap in proptest::option::of(any_cap()),
+        processors in any_processors(),
+    ) {
+        let weight = if is_heavy { 300 } else { Share::WEIGHT };
+        let light = Vm { cap, ..Vm::spinning(counts.0) };
+        divides(processors, &[light, Vm::spinning(counts.1).weight(weight)]);
     }
 
     #[test]
