@@ -280,6 +280,7 @@ impl<D: Device> Mmio<D> {
     fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.under_way = 0;
+        self.device.forget();
     }
 
     /// A chain is under way from now on, until it is given back in the same epoch.
