@@ -24,4 +24,4 @@ pub use backend::Device;
 pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work};
 pub use console::Console;
 pub use entropy::Entropy;
-pub use mmio::{Mmio, NotDrained, SIZE, STATE, Served};
+pub use mmio::{CHANGE_ALONE, CHANGING, Mmio, NotDrained, SIZE, STATE, Served};

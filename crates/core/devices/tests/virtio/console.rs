@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use crate::ALL;
 use crate::guest::*;
+use crate::shown::Shown;
 use crate::state::{any_forgery, config, forged, loaded, saved};
 
 const RECEIVE: usize = 0;
@@ -477,8 +478,13 @@ fn any_wild() -> impl Strategy<Value = Vec<Wild>> {
 
 impl Guest {
     fn all(&mut self, steps: &[Wild]) {
+        let mut shown = Shown::new(&self.device);
         for step in steps {
             self.wild(step);
+            match step {
+                Wild::Register(..) | Wild::Begin => shown.is_written(&self.device),
+                _ => shown.is_served(&self.device),
+            }
         }
     }
 

@@ -6,6 +6,8 @@ mod hostile;
 mod remote;
 mod rings;
 mod saved;
+#[path = "../common/shown.rs"]
+mod shown;
 #[path = "../common/state.rs"]
 mod state;
 
