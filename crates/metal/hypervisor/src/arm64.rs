@@ -2,4 +2,5 @@
 
 pub mod image;
 pub mod layout;
+pub mod part;
 pub mod state;

@@ -40,13 +40,15 @@ impl Default for Log {
 }
 
 impl Log {
-    /// The guest says a byte.
-    pub fn put(&mut self, byte: u8) {
-        match self.bytes.get_mut(self.count % KEPT) {
-            Some(oldest) => *oldest = byte,
-            None => self.bytes.push(byte),
+    /// The guest says bytes.
+    pub fn put(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            match self.bytes.get_mut(self.count % KEPT) {
+                Some(oldest) => *oldest = byte,
+                None => self.bytes.push(byte),
+            }
+            self.count += 1;
         }
-        self.count += 1;
     }
 
     /// A run begins: what was printed before belongs to another.
@@ -97,12 +99,6 @@ mod tests {
 
     use super::*;
 
-    fn say(log: &mut Log, bytes: &[u8]) {
-        for &byte in bytes {
-            log.put(byte);
-        }
-    }
-
     fn found(log: &Log, text: &[u8]) -> bool {
         let mut at = 0;
         loop {
@@ -140,9 +136,9 @@ mod tests {
             from in 0_usize..9_000,
         ) {
             let mut log = Log::default();
-            say(&mut log, &earlier);
+            log.put(&earlier);
             log.begin();
-            say(&mut log, &later);
+            log.put(&later);
 
             let all = [&earlier[..], &later[..]].concat();
             let kept = &all[all.len().saturating_sub(KEPT)..];
@@ -161,7 +157,7 @@ mod tests {
     fn a_text_longer_than_what_was_said_is_missing() {
         let mut log = Log::default();
         assert_eq!(log.search(0, b"a"), Search::Missing);
-        log.put(b'a');
+        log.put(b"a");
         assert_eq!(log.search(0, b"aa"), Search::Missing);
         assert_eq!(log.search(0, b"a"), Search::Found);
         assert_eq!(log.search(usize::MAX - PIECE, b"a"), Search::Missing);
@@ -170,19 +166,19 @@ mod tests {
     #[test]
     fn what_is_said_while_it_is_copied_does_not_lengthen_the_copy() {
         let mut log = Log::default();
-        say(&mut log, &[b'a'; 100]);
+        log.put(&[b'a'; 100]);
         let to = log.end();
         let mut piece = [0; PIECE];
         let (at, count) = log.copy(0, to, &mut piece);
         assert_eq!((at, count), (PIECE, PIECE));
-        say(&mut log, &[b'b'; KEPT]);
+        log.put(&[b'b'; KEPT]);
         assert_eq!(log.copy(at, to, &mut piece).1, 0, "what was to be copied is gone");
     }
 
     #[test]
     fn no_piece_is_longer_than_one_is_to_be() {
         let mut log = Log::default();
-        say(&mut log, &[b'a'; 2 * KEPT]);
+        log.put(&[b'a'; 2 * KEPT]);
         assert_eq!(log.search(0, b"b"), Search::Onward(KEPT + PIECE));
     }
 }

@@ -16,6 +16,7 @@ use crate::turns::Share;
 
 /// What a VM is to be made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a parameter that is yes or no")]
 pub struct Plan {
     /// Its name: letters, digits, `-` and `_`.
     pub name: String,
@@ -35,6 +36,8 @@ pub struct Plan {
     pub card: Card,
     /// Its interrupt controller has LPIs, and an ITS.
     pub its: bool,
+    /// It has a virtio console beside its serial port.
+    pub hvc: bool,
     /// Its weight in the division of processor time.
     pub weight: u32,
     /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
@@ -110,6 +113,7 @@ impl Plan {
             partition: None,
             card: Card::default(),
             its: false,
+            hvc: false,
             weight: Share::WEIGHT,
             cap: None,
             starts: true,
@@ -190,8 +194,8 @@ impl Plan {
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
         let mut plan = self.changed(name, parameters, None)?;
         let same = |plan: &Self| {
-            let Self { vcpus, memory, disk, partition, card, its, .. } = plan;
-            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its)
+            let Self { vcpus, memory, disk, partition, card, its, hvc, .. } = plan;
+            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its, *hvc)
         };
         if same(&plan) != same(self) {
             return Err(
@@ -229,10 +233,11 @@ impl Plan {
                 }
                 _ => return wrong("a VM can have at most 1023G reserved for it"),
             },
-            "overcommit" | "its" | "start" => {
+            "overcommit" | "its" | "hvc" | "start" => {
                 let flag = match name {
                     "overcommit" => &mut self.overcommit,
                     "its" => &mut self.its,
+                    "hvc" => &mut self.hvc,
                     _ => &mut self.starts,
                 };
                 *flag = match value {
@@ -273,7 +278,7 @@ impl Plan {
                 Ok(true) => {}
                 Ok(false) => {
                     return wrong(
-                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, weight=, cap= and start=",
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, hvc=, weight=, cap= and start=",
                     );
                 }
                 Err(what) => return wrong(what),

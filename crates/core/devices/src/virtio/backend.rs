@@ -30,6 +30,9 @@ pub(crate) trait Backend {
     /// Its driver begins anew.
     fn reset(&mut self) {}
 
+    /// A queue begins anew: what is under way is forgotten.
+    fn forget(&mut self) {}
+
     /// The byte at `offset` into its configuration; 0 behind the end.
     fn config(&self, offset: u64) -> u8 {
         let _ = offset;

@@ -3,7 +3,8 @@
 //!
 //! [`Mmio::serve`] takes one chain from the queue in which the driver asks for something, and says whether there may be
 //! more. So its embedder decides how long it goes on, and where: at the notification, or in a thread. A network card has
-//! queues of frames, too ([`net`]), and the requests of a [`Remote`] disk are carried out elsewhere.
+//! queues of frames, too ([`net`]), the requests of a [`Remote`] disk are carried out elsewhere, and a [`Console`] has what
+//! its guest sends taken in pieces.
 //!
 //! The device never trusts what a driver writes to registers, to its rings and into its requests: it reads it once, and
 //! checks it. A request that makes no sense fails. If the rings make no sense ([`Mmio::is_broken`]), the device asks
@@ -12,6 +13,7 @@
 mod backend;
 mod block;
 mod chain;
+mod console;
 mod entropy;
 mod mmio;
 mod queue;
@@ -20,5 +22,6 @@ pub mod net;
 
 pub use backend::Device;
 pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work};
+pub use console::Console;
 pub use entropy::Entropy;
-pub use mmio::{Mmio, NotDrained, SIZE, STATE, Served};
+pub use mmio::{CHANGE_ALONE, CHANGING, Mmio, NotDrained, SIZE, STATE, Served};

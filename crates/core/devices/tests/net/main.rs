@@ -4,6 +4,8 @@ mod cards;
 mod cuts;
 mod hostile;
 mod saved;
+#[path = "../common/shown.rs"]
+mod shown;
 #[path = "../common/state.rs"]
 mod state;
 
@@ -193,6 +195,24 @@ fn the_rings_of_queues_that_are_on_are_where_the_driver_has_put_them() {
     assert_eq!(guest.card.rings().count(), 4);
     guest.set(0x70, 0);
     assert_eq!(guest.card.rings().count(), 0);
+}
+
+#[test]
+fn what_a_card_shows_of_itself_changes_in_the_words_that_it_says() {
+    let mut guest = Guest::new(1, ALL | STATUS);
+    let mut shown = shown::Shown::new(&guest.card);
+    guest.card.set_link(false);
+    shown.is_served(&guest.card);
+    guest.card.announce();
+    shown.is_served(&guest.card);
+    assert_eq!(guest.ask(&[3, 0]), 0);
+    shown.is_served(&guest.card);
+    guest.set(0x30, TRANSMIT);
+    shown.is_written(&guest.card);
+    guest.set(0x44, 0);
+    shown.is_written(&guest.card);
+    guest.set(0x70, 0);
+    shown.is_written(&guest.card);
 }
 
 #[test]

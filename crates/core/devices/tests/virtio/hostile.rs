@@ -8,6 +8,7 @@ use mayfly_devices::virtio::{
 use proptest::prelude::*;
 
 use crate::guest::*;
+use crate::shown::Shown;
 use crate::{ALL, Ram};
 
 fn block(features: u64) -> (Memory, Mmio<Block<Ram>>, Driver) {
@@ -360,8 +361,13 @@ impl Guest {
 fn run<D: Device>(device: &mut Mmio<D>, steps: &[Step]) {
     let mut guest = Guest::new();
     start(device, ALL, 8);
+    let mut shown = Shown::new(device);
     for step in steps {
         guest.step(device, step);
+        match step {
+            Step::Register(..) | Step::Start(_) => shown.is_written(device),
+            _ => shown.is_served(device),
+        }
     }
     // Whatever it has been through, it works after its reset.
     start(device, ALL, 8);

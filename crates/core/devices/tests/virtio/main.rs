@@ -1,10 +1,13 @@
 //! Virtio devices: what the specification says, and drivers that do not keep to it.
 
+mod console;
 mod guest;
 mod hostile;
 mod remote;
 mod rings;
 mod saved;
+#[path = "../common/shown.rs"]
+mod shown;
 #[path = "../common/state.rs"]
 mod state;
 

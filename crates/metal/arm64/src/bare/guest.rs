@@ -30,6 +30,7 @@ const RESET_PSTATE: u64 = 0x3c5;
 /// An access to a device that the guest came out with.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    at: Gpa,
     transfer: Transfer,
     write: bool,
     /// The guest's data are big-endian.
@@ -270,7 +271,7 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
                 syndrome::is_big_endian(self.registers.pstate, crate::read_register!("sctlr_el1"));
             let value = self.registers.get(transfer.rt);
             let data = if abort.write { transfer.store(value, reversed) } else { [0; 8] };
-            Pending { transfer, write: abort.write, reversed, data }
+            Pending { at: gpa, transfer, write: abort.write, reversed, data }
         });
         self.machine.count(Reason::MemoryFault);
         Err(Event::Access(access))
@@ -374,8 +375,10 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
     }
 
     fn answered(&mut self) {
-        let Some(Pending { transfer, write, reversed, data }) = self.pending.take() else { return };
+        let Some(pending) = self.pending.take() else { return };
+        let Pending { at, transfer, write, reversed, data } = pending;
         self.machine.count(Reason::Device);
+        self.machine.answered(at);
         if !write {
             self.registers.set(transfer.rt, transfer.load(data, reversed));
         }

@@ -1,6 +1,6 @@
 //! The parts of a guest's machine other than its memory and its processor.
 
-use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::address::{Gpa, Pfn};
 use mayfly_vm::platform::tlb::Vmid;
 
 use super::switch::Registers;
@@ -46,6 +46,9 @@ pub unsafe trait Machine {
 
     /// The guest has come out for this reason.
     fn count(&mut self, reason: Reason);
+
+    /// A device has answered the guest's access to this address, for which it has come out.
+    fn answered(&mut self, at: Gpa);
 }
 
 /// How a guest goes on after an exit that its machine has answered.

@@ -21,7 +21,7 @@ pub const ITS_BYTES: u64 = 0x2_0000;
 pub const REDISTRIBUTORS: u64 = 0x080a_0000;
 /// Bytes of one redistributor.
 pub const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
-/// The console, a PL011.
+/// The serial port, a PL011.
 pub const UART: u64 = 0x0900_0000;
 /// Bytes of it.
 pub const UART_BYTES: u64 = 0x1000;
@@ -55,6 +55,10 @@ pub const DISK_INTERRUPT: u32 = 49;
 pub const CARD: u64 = 0x0a00_0400;
 /// Its interrupt.
 pub const CARD_INTERRUPT: u32 = 50;
+/// The console beside the PL011, a virtio device.
+pub const CONSOLE: u64 = 0x0a00_0600;
+/// Its interrupt.
+pub const CONSOLE_INTERRUPT: u32 = 51;
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_BYTES: u64 = 0x200;
 /// How many SPIs there are. Few: a guest writes a register for each.
@@ -115,6 +119,8 @@ pub struct Guest<'a> {
     pub has_disk: bool,
     /// Whether it has a network card.
     pub has_card: bool,
+    /// Whether it has a console beside its serial port.
+    pub has_console: bool,
     /// Whether its interrupt controller has an ITS.
     pub has_its: bool,
     /// Whether its processors have performance counters.
@@ -160,6 +166,9 @@ impl Guest<'_> {
         }
         if self.has_card {
             virtio(&mut tree, CARD, CARD_INTERRUPT);
+        }
+        if self.has_console {
+            virtio(&mut tree, CONSOLE, CONSOLE_INTERRUPT);
         }
         tree.end();
         look();
@@ -327,6 +336,7 @@ mod tests {
             memory: 1 << 30,
             has_disk: true,
             has_card: true,
+            has_console: true,
             has_its: true,
             has_counters: true,
             arguments: "console=ttyAMA0",
@@ -351,6 +361,7 @@ mod tests {
         assert_eq!(value("/pl031@9010000", "interrupts")[4..8], 2_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
+        assert_eq!(value("/virtio_mmio@a000600", "interrupts")[4..8], 19_u32.to_be_bytes());
         let its = "/intc@8000000/its@8080000";
         assert_eq!(value(its, "reg")[..8], ITS.to_be_bytes());
         assert!(value(its, "msi-controller").is_empty());
@@ -362,10 +373,17 @@ mod tests {
         assert_eq!(value("/vmgenid@7ffff000", "reg"), last);
         assert_eq!(value("/vmgenid@7ffff000", "interrupts"), [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1]);
         assert_eq!(value("/fork@9020000", "reg")[..8], IDENTITY.to_be_bytes());
-        let bytes =
-            Guest { has_disk: false, has_its: false, has_counters: false, ..guest() }.tree(|| ());
+        let bytes = Guest {
+            has_disk: false,
+            has_console: false,
+            has_its: false,
+            has_counters: false,
+            ..guest()
+        }
+        .tree(|| ());
         let tree = Fdt::new(&bytes).unwrap();
         assert!(tree.find_node("/virtio_mmio@a000200").is_none());
+        assert!(tree.find_node("/virtio_mmio@a000600").is_none());
         assert!(tree.find_node("/pmu").is_none());
         assert!(tree.find_node("/intc@8000000/its@8080000").is_none());
     }
@@ -378,6 +396,8 @@ mod tests {
             GENERATION_INTERRUPT,
             ENTROPY_INTERRUPT,
             DISK_INTERRUPT,
+            CARD_INTERRUPT,
+            CONSOLE_INTERRUPT,
         ];
         for (number, interrupt) in interrupts.iter().enumerate() {
             assert!((32..32 + SHARED_INTERRUPTS).contains(interrupt));
@@ -393,6 +413,8 @@ mod tests {
             (IDENTITY, IDENTITY_BYTES),
             (ENTROPY, VIRTIO_BYTES),
             (DISK, VIRTIO_BYTES),
+            (CARD, VIRTIO_BYTES),
+            (CONSOLE, VIRTIO_BYTES),
             (MEMORY, BLOCK),
         ] {
             assert!(start >= at, "{start:#x}");

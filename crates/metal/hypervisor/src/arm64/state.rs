@@ -4,9 +4,9 @@
 //! | --- | --- | --- |
 //! | `vm` | 0 | [`Shape`]: how large it is, and which devices it has |
 //! | `arm64` | 0 | its processors, and where its virtual counter is ([`saved`]) |
-//! | `gic`, `psci`, `pl011`, `pl031` | 0 | its interrupt controller, power states, console and clock |
+//! | `gic`, `psci`, `pl011`, `pl031` | 0 | its interrupt controller, power states, serial port and clock |
 //! | `its` | 0 | its ITS and its LPIs, if it has them |
-//! | `virtio` | 0, 1, 2 | its source of entropy; its disk and its card, if it has them |
+//! | `virtio` | 0, 1, 2, 3 | its source of entropy; its disk, its card and its virtio console, if it has them |
 //! | `vcpu-start`, `gic-vcpu`, `arm64-vcpu` | that of the vCPU | a vCPU: where it begins, if it was turned on and has not begun; its CPU interface; its registers |
 //!
 //! The bytes of its memory and of its disk are not part of it, nor is the generator behind its source of entropy. Before it
@@ -17,19 +17,20 @@ use mayfly_arm64::saved;
 use mayfly_arm64::vcpu;
 use mayfly_devices::psci::{self, Core, Psci};
 use mayfly_devices::virtio::net::Net;
-use mayfly_devices::virtio::{self, Block, Device, Disk, Entropy, Mmio, NotDrained};
+use mayfly_devices::virtio::{self, Block, Console, Device, Disk, Entropy, Mmio, NotDrained};
 use mayfly_devices::{pl011, rtc};
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter, Sections, Writer};
 use mayfly_vgic::{CpuInterface, DISTRIBUTOR_STATE, ITS_STATE, Kick, VCPU_STATE, VcpuInside, Vgic};
 
 /// The section of the shape of a VM.
-pub const VM: Kind = Kind::new("vm", 1);
+pub const VM: Kind = Kind::new("vm", 2);
 /// The section that says where a vCPU begins.
 pub const START: Kind = Kind::new("vcpu-start", 1);
 
 const ENTROPY: u32 = 0;
 const DISK: u32 = 1;
 const CARD: u32 = 2;
+const CONSOLE: u32 = 3;
 
 /// How large a VM is, and which devices it has: a state is loaded into one of the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Shape {
     pub has_disk: bool,
     /// Whether it has a network card.
     pub has_card: bool,
+    /// Whether it has a virtio console.
+    pub has_console: bool,
 }
 
 impl Shape {
@@ -50,13 +53,16 @@ impl Shape {
         to.u32(self.vcpus);
         to.flag(self.has_disk);
         to.flag(self.has_card);
+        to.flag(self.has_console);
     }
 
     fn load(&self, mut from: SectionReader<'_>) -> Result<(), Error> {
         from.expect("memory", self.memory)?;
         let vcpus = from.u32("vCPUs")?;
         from.check("vCPUs", vcpus.into(), vcpus == self.vcpus)?;
-        for (field, has) in [("disk", self.has_disk), ("card", self.has_card)] {
+        for (field, has) in
+            [("disk", self.has_disk), ("card", self.has_card), ("console", self.has_console)]
+        {
             let there = from.flag(field)?;
             from.check(field, there.into(), there == has)?;
         }
@@ -152,7 +158,7 @@ pub struct Parts<'a, K, C, D, F> {
     pub gic: &'a Vgic<K>,
     /// Its power states.
     pub psci: &'a Psci<C>,
-    /// Its console.
+    /// Its serial port.
     pub uart: &'a pl011::Pl011,
     /// Its clock.
     pub clock: &'a rtc::Pl031,
@@ -162,6 +168,8 @@ pub struct Parts<'a, K, C, D, F> {
     pub disk: Option<&'a Mmio<Block<D>>>,
     /// Its card, if the shape has one.
     pub card: Option<&'a Mmio<Net>>,
+    /// Its virtio console, if the shape has one.
+    pub console: Option<&'a Mmio<Console>>,
 }
 
 impl<K, C, D, F> Parts<'_, K, C, D, F>
@@ -194,6 +202,7 @@ where
         save_virtio(Some(self.entropy), ENTROPY, writer)?;
         save_virtio(self.disk, DISK, writer)?;
         save_virtio(self.card, CARD, writer)?;
+        save_virtio(self.console, CONSOLE, writer)?;
         for (number, vcpu) in (0..).zip(vcpus) {
             if !is_consistent(self.psci, number, vcpu.start()) {
                 return Err(NotStopped::Vcpu { vcpu: number });
@@ -227,7 +236,7 @@ pub struct Fresh<'a, K, D, F> {
     pub processors: &'a saved::Machine,
     /// Its interrupt controller.
     pub gic: &'a mut Vgic<K>,
-    /// Its console.
+    /// Its serial port.
     pub uart: &'a mut pl011::Pl011,
     /// Its clock.
     pub clock: &'a mut rtc::Pl031,
@@ -237,6 +246,8 @@ pub struct Fresh<'a, K, D, F> {
     pub disk: Option<&'a mut Mmio<Block<D>>>,
     /// Its card, if the shape has one.
     pub card: Option<&'a mut Mmio<Net>>,
+    /// Its virtio console, if the shape has one.
+    pub console: Option<&'a mut Mmio<Console>>,
 }
 
 /// What a VM that was loaded has, beside its vCPUs.
@@ -289,6 +300,7 @@ where
         load_virtio(Some(self.entropy), ENTROPY, &mut sections)?;
         load_virtio(self.disk, DISK, &mut sections)?;
         load_virtio(self.card, CARD, &mut sections)?;
+        load_virtio(self.console, CONSOLE, &mut sections)?;
         for number in 0..self.shape.vcpus {
             let start = load_start(&psci, number, sections.take(START, number)?)?;
             let interface =

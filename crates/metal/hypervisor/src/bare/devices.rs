@@ -1,12 +1,12 @@
-//! The devices of a VM beside its console, for one run of it: disk, network card, entropy, clock, and the thread that works for
-//! them.
+//! The devices of a VM beside its serial port, for one run of it: disk, network card, virtio console, entropy, clock, and the
+//! thread that works for them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
 use mayfly_devices::virtio::net::Net;
-use mayfly_devices::virtio::{Block, Entropy, Mmio};
+use mayfly_devices::virtio::{Block, Console, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
 use mayfly_vm::Device;
@@ -18,23 +18,27 @@ use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
-    CARD, CLOCK, CLOCK_BYTES, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, RealTimeClock,
+    CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, RealTimeClock,
     VIRTIO_BYTES,
 };
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
+use hvc::Hvc;
 use its::Its;
 use network::{Card, Seat, UPLINK};
+use uart::{Plug, Uart};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
+mod turn;
 mod virtio;
 mod words;
 
 pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod frames;
+mod hvc;
 mod its;
 pub(crate) mod network;
 mod overlay;
@@ -52,6 +56,7 @@ pub(crate) struct Devices {
     disk: Option<Disk>,
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
+    hvc: Option<Arc<Hvc>>,
     clock: Arc<Clock>,
     its: Option<Its>,
 }
@@ -61,6 +66,7 @@ pub(crate) struct Raw {
     pub(crate) entropy: Box<Mmio<Entropy<Fill>>>,
     pub(crate) disk: Option<Box<Mmio<Block<Frames>>>>,
     pub(crate) card: Option<Box<Mmio<Net>>>,
+    pub(crate) console: Option<Box<Mmio<Console>>>,
 }
 
 impl Raw {
@@ -69,7 +75,8 @@ impl Raw {
         let disk = disk.map(|frames| Box::new(disk::make(frames)));
         let card = plan.card.network.is_some();
         let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
-        Self { entropy: Box::new(make_entropy(fill())), disk, card }
+        let console = plan.hvc.then(|| Box::new(hvc::make(())));
+        Self { entropy: Box::new(make_entropy(fill())), disk, card, console }
     }
 }
 
@@ -78,6 +85,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) entropy: &'a Mmio<Entropy<Fill>>,
     pub(crate) disk: Option<&'a Mmio<Block<Frames>>>,
     pub(crate) card: Option<&'a Mmio<Net>>,
+    pub(crate) console: Option<&'a Mmio<Console>>,
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -105,9 +113,10 @@ impl Devices {
         let entropy =
             Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
+        let hvc = plan.hvc.then(|| Arc::new(Hvc::new(world, controller, &bell)));
         let clock = Arc::new(Clock::new(controller, &bell));
         let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its }
     }
 
     /// Each of them, and where its registers are.
@@ -115,11 +124,13 @@ impl Devices {
         let range = |start, len| IoRange { start, len };
         let disk = self.disk.as_ref().map(Disk::registers);
         let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
+        let hvc = self.hvc.as_ref().map(|hvc| -> Arc<dyn Device> { hvc.clone() });
         let entropy: Arc<dyn Device> = self.entropy.clone();
         let clock: Arc<dyn Device> = self.clock.clone();
         disk.map(|disk| (range(DISK, VIRTIO_BYTES), disk))
             .into_iter()
             .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
+            .chain(hvc.map(|hvc| (range(CONSOLE, VIRTIO_BYTES), hvc)))
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
     }
 
@@ -133,14 +144,15 @@ impl Devices {
         seat: Option<Seat>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
-        let Raw { entropy, disk, card } = raw;
+        let Raw { entropy, disk, card, console } = raw;
         let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
         let card = card.map(|card| Card::made(world, card, seat, controller, &bell));
+        let hvc = console.map(|console| Arc::new(Hvc::made(world, console, controller, &bell)));
         let entropy =
             Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, controller, &bell));
         let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its }
     }
 
     /// Does something with those that are virtio. Their thread has ended.
@@ -149,7 +161,10 @@ impl Devices {
         self.entropy.with(|entropy| {
             with_one(disk, |disk| {
                 let card = self.card.as_ref().map(Card::virtio);
-                with_one(card, |card| then(Parts { entropy, disk, card }))
+                let hvc = self.hvc.as_deref().map(Hvc::virtio);
+                with_one(card, |card| {
+                    with_one(hvc, |console| then(Parts { entropy, disk, card, console }))
+                })
             })
         })
     }
@@ -168,6 +183,14 @@ impl Devices {
         if let Some(card) = &self.card {
             card.virtio().look_again();
         }
+        if let Some(hvc) = &self.hvc {
+            hvc.virtio().look_again();
+        }
+    }
+
+    /// What a console leads to that has them.
+    pub(crate) fn plug(&self, controller: &Arc<Controller>) -> Plug {
+        Plug { controller: Arc::clone(controller), hvc: self.hvc.clone() }
     }
 
     /// Makes their thread look.
@@ -183,7 +206,7 @@ impl Devices {
         }
     }
 
-    /// What their thread does: works for them until the run `is_ending`.
+    /// What their thread does: works for them until the run `is_ending`. What the virtio console prints comes to `terminal`.
     ///
     /// # Errors
     ///
@@ -191,9 +214,10 @@ impl Devices {
     pub(crate) fn serve(
         &self,
         memory: &Arc<GuestMemory>,
-        name: &str,
+        terminal: &Uart,
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
+        let name = terminal.name();
         if let Some(card) = &self.card {
             card.own_pages(memory);
             if let Err(why) = card.attach(memory) {
@@ -205,7 +229,7 @@ impl Devices {
                 "mayfly: {name}: the network {UPLINK} leads nowhere: the machine has no network card that can be used"
             );
         }
-        let served = self.serve_until(memory, is_ending);
+        let served = self.serve_until(memory, terminal, is_ending);
         if let Some(disk) = &self.disk {
             if !disk.end() {
                 say!("mayfly: {name}: the machine's disk has not answered yet");
@@ -230,6 +254,7 @@ impl Devices {
     fn serve_until(
         &self,
         memory: &Arc<GuestMemory>,
+        terminal: &Uart,
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
         let ram = Ram::new(memory);
@@ -243,6 +268,9 @@ impl Devices {
                 disk.serve(&ram, is_over);
             }
             self.entropy.serve(&ram, is_over);
+            if let Some(hvc) = &self.hvc {
+                hvc.serve(&ram, terminal, is_over);
+            }
             if self.its.as_ref().is_some_and(|its| its.serve(&ram)) {
                 // Others come first, and whoever has to look.
                 self.ring();

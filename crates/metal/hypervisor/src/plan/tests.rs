@@ -62,13 +62,18 @@ fn the_name_of_a_vm_that_is_like_another_is_no_parameter() {
 }
 
 #[test]
-fn a_vm_has_an_its_if_it_asks_for_one_and_so_have_its_forks_and_no_others() {
-    assert!(!plan("").its && !plan("its=no").its && plan("its=yes").its);
-    assert!(Plan::new(&module(0, ModuleKind::Kernel, "its=2 --"), 0).is_err());
-    let with = plan("its=yes");
-    assert!(with.forked("fork", &[]).unwrap().its);
-    assert!(with.forked("fork", &["its=no".to_string()]).is_err());
-    assert!(plan("").forked("fork", &["its=yes".to_string()]).is_err());
+fn a_vm_has_an_its_or_an_hvc_if_it_asks_for_one_and_so_have_its_forks_and_no_others() {
+    for name in ["its", "hvc"] {
+        let has = |plan: &Plan| if name == "its" { plan.its } else { plan.hvc };
+        let (yes, no) = (format!("{name}=yes"), format!("{name}=no"));
+        assert!(!has(&plan("")) && !has(&plan(&no)) && has(&plan(&yes)));
+        let wrong = module(0, ModuleKind::Kernel, &format!("{name}=2 --"));
+        assert!(Plan::new(&wrong, 0).is_err());
+        let with = plan(&yes);
+        assert!(has(&with.forked("fork", &[]).unwrap()));
+        assert!(with.forked("fork", &[no]).is_err());
+        assert!(plan("").forked("fork", &[yes]).is_err());
+    }
 }
 
 #[test]

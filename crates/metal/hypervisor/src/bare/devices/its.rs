@@ -6,21 +6,20 @@ use mayfly_devices::memory::GuestMemory;
 use mayfly_vgic::{GuestTables, Served};
 
 use super::arch::Controller;
+use super::turn::Turn;
 use super::virtio::Ram;
-use crate::bare::processor::timer;
-use crate::bare::threads::{self, Bell};
+use crate::bare::threads;
 
 /// The ITS of a VM.
 pub(super) struct Its {
     controller: Arc<Controller>,
-    /// Rings when some of its work is done.
-    served: Bell,
+    served: Turn,
 }
 
 impl Its {
     /// That of an interrupt controller, if it has one.
     pub(super) fn of(controller: &Arc<Controller>) -> Option<Self> {
-        let its = || Self { controller: Arc::clone(controller), served: Bell::new() };
+        let its = || Self { controller: Arc::clone(controller), served: Turn::new() };
         controller.has_its().then(its)
     }
 
@@ -30,16 +29,17 @@ impl Its {
             return false;
         }
         let served = self.controller.serve_its(ram, &mut threads::preemption_point);
-        self.served.ring();
+        self.served.end();
         threads::preemption_point();
         served != Served::Nothing
     }
 
     /// Rings for its thread, and waits for it, a millisecond at most.
     pub(super) fn wait_after(&self, ring: impl FnOnce()) {
-        let seen = self.served.rung();
-        ring();
-        self.served.wait(seen, timer::ticks() + timer::frequency() / 1000);
+        self.served.wait_after(|| {
+            ring();
+            true
+        });
     }
 }
 

@@ -1,4 +1,5 @@
-//! The console of a guest: a serial port whose other end is the machine's own console while the VM is in front.
+//! The console of a guest: a serial port whose other end is the machine's own console while the VM is in front. A guest
+//! that has a virtio console, too, prints there as well, and has what is typed there while its driver works.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -9,17 +10,26 @@ use mayfly_hypervisor::log::{Log, PIECE, Search};
 use mayfly_vm::Device;
 
 use super::arch::{Controller, SerialPort, UART_INTERRUPT, set_line};
+use super::hvc::Hvc;
 use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::console;
 
+/// What of a run a console leads to.
+#[derive(Clone)]
+pub(crate) struct Plug {
+    pub(crate) controller: Arc<Controller>,
+    /// Its virtio console, if it has one.
+    pub(crate) hvc: Option<Arc<Hvc>>,
+}
+
 /// The console of a VM. It outlives the runs of its VM.
 pub(crate) struct Uart {
     name: String,
     device: SpinLock<SerialPort>,
-    /// The interrupt controller of the present run.
-    line: SpinLock<Option<Arc<Controller>>>,
+    /// What it leads to of the present run.
+    plug: SpinLock<Option<Plug>>,
     is_in_front: AtomicBool,
     log: SpinLock<Log>,
 }
@@ -29,7 +39,7 @@ impl Uart {
         Self {
             name: name.into(),
             device: SpinLock::new(SerialPort::new()),
-            line: SpinLock::new(None),
+            plug: SpinLock::new(None),
             is_in_front: AtomicBool::new(false),
             log: SpinLock::new(Log::default()),
         }
@@ -45,29 +55,29 @@ impl Uart {
         self.log.lock().begin();
     }
 
-    /// Has it be `device`. Its line goes to the controller of a run, or, when the run ends, to none. Returns what it was.
-    pub(crate) fn reset(&self, line: Option<Arc<Controller>>, device: SerialPort) -> SerialPort {
-        if line.is_some() {
+    /// Has it be `device`. It leads to a run, or, when the run ends, to none. Returns what it was.
+    pub(crate) fn reset(&self, plug: Option<Plug>, device: SerialPort) -> SerialPort {
+        if plug.is_some() {
             self.begin();
         }
         let was = core::mem::replace(&mut *self.device.lock(), device);
-        let old = core::mem::replace(&mut *self.line.lock(), line);
+        let old = core::mem::replace(&mut *self.plug.lock(), plug);
         drop(old);
         self.drive();
         was
     }
 
-    /// Takes its line off the controller of the run, whose threads have ended: what is typed drives no interrupt until the
-    /// line [is back](Uart::go_on). Returns what it is.
+    /// Takes it off the run, whose threads have ended: what is typed drives no interrupt until it leads there
+    /// [again](Uart::go_on). Returns what it is.
     pub(crate) fn stop(&self) -> SerialPort {
-        let line = self.line.lock().take();
-        drop(line);
+        let plug = self.plug.lock().take();
+        drop(plug);
         self.device.lock().clone()
     }
 
-    /// Has its line go to the controller of the run again, which goes on.
-    pub(crate) fn go_on(&self, line: Arc<Controller>) {
-        *self.line.lock() = Some(line);
+    /// Has it lead to the run again, which goes on.
+    pub(crate) fn go_on(&self, plug: Plug) {
+        *self.plug.lock() = Some(plug);
         self.drive();
     }
 
@@ -78,9 +88,21 @@ impl Uart {
 
     /// Gives the guest bytes that were typed. Returns how many it took.
     pub(crate) fn typed(&self, bytes: &[u8]) -> usize {
+        let hvc = self.plug.lock().as_ref().and_then(|plug| plug.hvc.clone());
+        if let Some(taken) = hvc.and_then(|hvc| hvc.typed(bytes)) {
+            return taken;
+        }
         let taken = self.device.lock().receive(bytes);
         self.drive();
         taken
+    }
+
+    /// The guest prints bytes, [`PIECE`] of them at most.
+    pub(super) fn print(&self, bytes: &[u8]) {
+        self.log.lock().put(bytes);
+        if self.is_in_front.load(Ordering::Relaxed) {
+            console::bytes(bytes);
+        }
     }
 
     /// Prints the last that the guest has printed.
@@ -113,8 +135,8 @@ impl Uart {
     }
 
     fn drive(&self) {
-        let line = self.line.lock().clone();
-        let Some(line) = line else { return };
+        let controller = self.plug.lock().as_ref().map(|plug| Arc::clone(&plug.controller));
+        let Some(line) = controller else { return };
         settle(|| self.device.lock().interrupt(), |level| set_line(&line, UART_INTERRUPT, level));
     }
 }
@@ -128,10 +150,7 @@ impl Device for Uart {
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
         let sent = self.device.lock().write(offset, written(data));
         if let Some(byte) = sent {
-            self.log.lock().put(byte);
-            if self.is_in_front.load(Ordering::Relaxed) {
-                console::bytes(&[byte]);
-            }
+            self.print(&[byte]);
         }
         self.drive();
     }

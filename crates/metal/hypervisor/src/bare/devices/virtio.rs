@@ -233,17 +233,25 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     }
 }
 
-impl<D: virtio::Device + Send + 'static, S: Send + 'static> Device for Virtio<D, S> {
-    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        self.with(|device| device.read(offset, data));
-    }
-
-    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
+impl<D: virtio::Device, S> Virtio<D, S> {
+    /// A vCPU writes to its registers. Returns whether it has notified the device, whose thread comes back to it.
+    pub(super) fn write_register(&self, offset: u64, data: &[u8]) -> bool {
         let is_notified = self.with(|device| device.write(offset, data));
         self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
             self.look_again();
         }
+        is_notified
+    }
+}
+
+impl<D: virtio::Device + Send + 'static, S: Send + 'static> Device for Virtio<D, S> {
+    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
+        self.with(|device| device.read(offset, data));
+    }
+
+    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
+        self.write_register(offset, data);
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         partition: None,
         card: Card::default(),
         its: false,
+        hvc: false,
         weight: Share::WEIGHT,
         cap: None,
         starts: false,

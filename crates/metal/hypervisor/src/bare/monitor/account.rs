@@ -1,5 +1,8 @@
 //! What the monitor prints of VMs, and of the program: what they have, what they did, what was lost.
 
+use core::fmt::Write;
+
+use alloc::string::String;
 use mayfly_hypervisor::needs::CHUNK_BYTES;
 use mayfly_hypervisor::plan::Plan;
 
@@ -102,5 +105,14 @@ pub(crate) fn stat(machine: &Machine) {
     machine.say_frames();
     for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
         say!("{}: {count} exits: {reason}", machine.plan.name);
+    }
+    let mut devices = String::new();
+    for (device, count) in machine.counts.answers().filter(|(_, count)| *count > 0) {
+        let comma = if devices.is_empty() { "" } else { "," };
+        // Into memory: it does not fail.
+        let _ = write!(devices, "{comma} {count} {device}");
+    }
+    if !devices.is_empty() {
+        say!("{}: of the exits to devices,{devices}", machine.plan.name);
     }
 }

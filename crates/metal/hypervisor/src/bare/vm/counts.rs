@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hypervisor::arm64::part::Part;
+
 use super::arch::Reason;
 use crate::bare::processor::timer;
 
@@ -9,6 +11,8 @@ use crate::bare::processor::timer;
 #[derive(Default)]
 pub(crate) struct Counts {
     exits: [AtomicU64; Reason::ALL.len()],
+    /// Those for which a device has answered, by device.
+    answers: [AtomicU64; Part::COUNT],
     /// When the user asked for it last, in ticks.
     asked: AtomicU64,
     /// Ticks from then until a fork first entered its guest; 0 before.
@@ -21,6 +25,18 @@ impl Counts {
     /// Counts an exit.
     pub(crate) fn count(&self, reason: Reason) {
         self.exits[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an answer of the device at an address.
+    pub(crate) fn count_answer(&self, address: u64) {
+        if let Some(part) = Part::at(address) {
+            self.answers[part as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The answers, by the name of the device.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Part::all().map(|(part, name)| (name, self.answers[part as usize].load(Ordering::Relaxed)))
     }
 
     /// The user asks for it to run.

@@ -122,7 +122,7 @@ impl<F: TableFormat> Host<F> {
         let work = move || {
             loop {
                 let is_ending = || its.ending().is_some();
-                if its.devices.serve(&its_memory, its.uart.name(), is_ending).is_err() {
+                if its.devices.serve(&its_memory, &its.uart, is_ending).is_err() {
                     its.end(End::OutOfMemory);
                 }
                 let Some(next) = its.next() else { break };
@@ -195,7 +195,7 @@ impl<F: TableFormat> Host<F> {
         let ((), replaced) = edited.map_err(|_| "its devices cannot be registered")?;
         // No vCPU reads the bus, so there is nothing to wait for.
         drop(replaced.synchronize_expedited());
-        machine.uart.reset(Some(Arc::clone(&next.chipset.controller)), console);
+        machine.uart.reset(Some(next.plug()), console);
         let first = next.starts();
         machine.has_gone_back(run, &next, memory);
         run.pass_on(&next);
@@ -223,8 +223,7 @@ impl<F: TableFormat> Host<F> {
         let vm = self.make(machine, &run, &memory)?;
         memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         threads::preemption_point();
-        let controller = Arc::clone(&run.chipset.controller);
-        machine.uart.reset(Some(controller), console);
+        machine.uart.reset(Some(run.plug()), console);
         machine.has_begun(&run, &memory);
         Self::start_threads(&vm, &run, &memory, first);
         let template = loop {

@@ -95,7 +95,7 @@ pub(super) fn go_on(run: &Run) -> bool {
         vcpus.push(take(run, number).map(Box::new));
         threads::preemption_point();
     }
-    run.uart.go_on(Arc::clone(&run.chipset.controller));
+    run.uart.go_on(run.plug());
     run.devices.go_on();
     *run.resumed.lock() = vcpus;
     run.goes_on()

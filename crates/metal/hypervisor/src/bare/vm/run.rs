@@ -20,7 +20,7 @@ use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Medium;
 use crate::bare::devices::network::Seat;
-use crate::bare::devices::uart::Uart;
+use crate::bare::devices::uart::{Plug, Uart};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
@@ -96,7 +96,7 @@ impl Run {
         Self::of(worlds, plan, uart, counts, places, chipset, devices)
     }
 
-    /// One that goes on as `template` was, and what its console goes on as.
+    /// One that goes on as `template` was, and what its serial port goes on as.
     pub(super) fn try_resume(
         worlds: &Worlds,
         plan: &Plan,
@@ -109,14 +109,14 @@ impl Run {
         let Template { state, caches, .. } = template;
         let disk = disk.and_then(Medium::frames);
         let resumed = resume(plan, state, caches, &places, &worlds.run, disk, seat)?;
-        let Resumed { chipset, devices, console, vcpus } = resumed;
+        let Resumed { chipset, devices, uart: port, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
         run.resumed = SpinLock::new(vcpus);
         run.identity = Identity {
             number: FORKS.fetch_add(1, Ordering::Relaxed) + 1,
             frozen: template.frozen(),
         };
-        Ok((run, console))
+        Ok((run, port))
     }
 
     fn of(
@@ -153,6 +153,11 @@ impl Run {
             relay: Relay::new(),
             alive: AtomicU32::new(0),
         })
+    }
+
+    /// What its console leads to.
+    pub(super) fn plug(&self) -> Plug {
+        self.devices.plug(&self.chipset.controller)
     }
 
     /// Starts vCPU `vcpu`.

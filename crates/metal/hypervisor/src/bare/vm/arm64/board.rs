@@ -13,7 +13,7 @@ use mayfly_hypervisor::arm64::layout::{
 };
 use mayfly_vgic::{Frame, Read, SgiRegister};
 use mayfly_vm::platform::Platform;
-use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::address::{Gpa, Pfn};
 use mayfly_vm::platform::tlb::Vmid;
 use mayfly_vm::{Access, Guest};
 
@@ -166,6 +166,10 @@ unsafe impl Machine for Board<'_> {
 
     fn count(&mut self, reason: Reason) {
         self.run.counts.count(reason);
+    }
+
+    fn answered(&mut self, at: Gpa) {
+        self.run.counts.count_answer(at.get());
     }
 }
 

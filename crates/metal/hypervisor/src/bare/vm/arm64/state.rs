@@ -73,8 +73,9 @@ impl From<OutOfMemory> for NotKept {
 const BYTES: usize = 4096;
 
 fn shape(plan: &Plan) -> Shape {
-    let Plan { memory, vcpus, disk, .. } = *plan;
-    Shape { memory, vcpus, has_disk: disk != 0, has_card: plan.card.network.is_some() }
+    let Plan { memory, vcpus, disk, hvc, .. } = *plan;
+    let has_card = plan.card.network.is_some();
+    Shape { memory, vcpus, has_disk: disk != 0, has_card, has_console: hvc }
 }
 
 /// The state of a run of `plan` whose threads have ended, with its `vcpus` in the order of their numbers.
@@ -82,7 +83,7 @@ pub(crate) fn save(
     plan: &Plan,
     chipset: &Chipset,
     devices: &Devices,
-    console: &SerialPort,
+    uart: &SerialPort,
     vcpus: &[Stopped],
     virtual_count: u64,
 ) -> Result<Vec<u8>, NotKept> {
@@ -93,7 +94,7 @@ pub(crate) fn save(
         bytes.resize(room, 0);
         let mut writer = Writer::new(&mut bytes);
         let clock = devices.clock();
-        let saved = devices.with(|Parts { entropy, disk, card }| {
+        let saved = devices.with(|Parts { entropy, disk, card, console }| {
             let parts = state::Parts {
                 shape: shape(plan),
                 pause: threads::preemption_point,
@@ -101,11 +102,12 @@ pub(crate) fn save(
                 virtual_count,
                 gic: &chipset.controller,
                 psci: &chipset.psci,
-                uart: console,
+                uart,
                 clock: &clock,
                 entropy,
                 disk,
                 card,
+                console,
             };
             // Interrupts are looked for before each vCPU, which takes some thousand instructions.
             parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
@@ -128,7 +130,7 @@ pub(crate) fn save(
 pub(crate) struct Resumed {
     pub(crate) chipset: Chipset,
     pub(crate) devices: Devices,
-    pub(crate) console: SerialPort,
+    pub(crate) uart: SerialPort,
     pub(crate) vcpus: Vcpus,
 }
 
@@ -161,7 +163,7 @@ pub(crate) fn resume(
     let mut gic = Chipset::controller(plan, places)?;
     let mut raw = Raw::new(plan, disk);
     threads::preemption_point();
-    let mut console = SerialPort::new();
+    let mut uart = SerialPort::new();
     let mut clock = RealTimeClock::new();
     let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
     cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
@@ -172,11 +174,12 @@ pub(crate) fn resume(
         pause: threads::preemption_point,
         processors: &resumed::machine(PA_RANGE),
         gic: &mut gic,
-        uart: &mut console,
+        uart: &mut uart,
         clock: &mut clock,
         entropy: &mut raw.entropy,
         disk: raw.disk.as_deref_mut(),
         card: raw.card.as_deref_mut(),
+        console: raw.console.as_deref_mut(),
     };
     let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
     let loaded = fresh.load(sections, cores, |number, vcpu| {
@@ -197,5 +200,5 @@ pub(crate) fn resume(
     let timer_offset = offset(timer::ticks(), loaded.virtual_count);
     let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
     let devices = Devices::resumed(world, &chipset.controller, raw, clock, seat);
-    Ok(Resumed { chipset, devices, console, vcpus })
+    Ok(Resumed { chipset, devices, uart, vcpus })
 }
