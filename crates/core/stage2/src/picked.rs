@@ -11,7 +11,6 @@
 //! is the one that any slice owes for what it has changed: **\[counted\]** and **\[met\]** of [`flush`](crate::flush)
 //! hold as for other zaps.)
 
-use core::cell::RefCell;
 use core::ops::Range;
 
 use mayfly_platform::address::Gfn;
@@ -58,7 +57,7 @@ impl<F: Format> Root<F> {
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let known = RefCell::new(range.start..range.start);
+        let known = range.start..range.start;
         let mut picked = Picked { next, known, flush: Flush::new(), entries: 0 };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut picked);
         if done {
@@ -73,7 +72,7 @@ impl<F: Format> Root<F> {
 struct Picked<'a> {
     next: &'a dyn Fn(Gfn) -> Range<Gfn>,
     /// What it has said last.
-    known: RefCell<Range<Gfn>>,
+    known: Range<Gfn>,
     flush: Flush,
     entries: u64,
 }
@@ -96,7 +95,7 @@ impl<F: Format> Visitor<F> for Picked<'_> {
 
     fn leaves(&mut self, run: &Run<'_>) -> u32 {
         // The first is picked, since the walk is here.
-        let picked = self.known.get_mut().end.get().saturating_sub(run.gfn.get());
+        let picked = self.known.end.get().saturating_sub(run.gfn.get());
         let most =
             if run.level == Level::PAGE { picked.min(u64::from(run.count)) as u32 } else { 0 };
         let count = self.flush.empty_run::<F>(run, most);
@@ -104,14 +103,14 @@ impl<F: Format> Visitor<F> for Picked<'_> {
         count
     }
 
-    fn next(&self, gfn: Gfn) -> Gfn {
-        let mut known = self.known.borrow_mut();
-        if gfn >= known.end {
-            *known = (self.next)(gfn);
-            if known.start >= known.end {
+    #[inline]
+    fn next(&mut self, gfn: Gfn) -> Gfn {
+        if gfn >= self.known.end {
+            self.known = (self.next)(gfn);
+            if self.known.start >= self.known.end {
                 return Gfn::new(u64::MAX);
             }
         }
-        gfn.max(known.start)
+        gfn.max(self.known.start)
     }
 }

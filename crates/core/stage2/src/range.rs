@@ -108,7 +108,7 @@ pub(crate) trait Visitor<F: Format> {
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool;
 
     /// The first frame from `gfn` on that it has something to do with; those before are not visited.
-    fn next(&self, gfn: Gfn) -> Gfn {
+    fn next(&mut self, gfn: Gfn) -> Gfn {
         gfn
     }
 
