@@ -25,6 +25,7 @@ use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
 use its::Its;
+use lines::Lines;
 use network::{Card, Seat, UPLINK};
 use virtio::{Ram, Virtio};
 
@@ -36,6 +37,7 @@ pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod frames;
 mod its;
+mod lines;
 pub(crate) mod network;
 mod overlay;
 pub(crate) mod partition;
@@ -54,6 +56,7 @@ pub(crate) struct Devices {
     card: Option<Card>,
     clock: Arc<Clock>,
     its: Option<Its>,
+    lines: Arc<Lines>,
 }
 
 /// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
@@ -71,13 +74,19 @@ impl Raw {
         let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
         Self { entropy: Box::new(make_entropy(fill())), disk, card }
     }
+
+    /// Each of them.
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        let Self { entropy, disk, card } = self;
+        Parts { entropy, disk: disk.as_deref_mut(), card: card.as_deref_mut() }
+    }
 }
 
 /// The devices of a stopped VM that are virtio.
 pub(crate) struct Parts<'a> {
-    pub(crate) entropy: &'a Mmio<Entropy<Fill>>,
-    pub(crate) disk: Option<&'a Mmio<Block<Frames>>>,
-    pub(crate) card: Option<&'a Mmio<Net>>,
+    pub(crate) entropy: &'a mut Mmio<Entropy<Fill>>,
+    pub(crate) disk: Option<&'a mut Mmio<Block<Frames>>>,
+    pub(crate) card: Option<&'a mut Mmio<Net>>,
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -100,14 +109,13 @@ impl Devices {
         plan: &Plan,
         disk: Option<Medium>,
     ) -> Self {
-        let bell = Arc::<Bell>::default();
-        let disk = disk.map(|medium| Disk::new(world, medium, controller, &bell));
-        let entropy =
-            Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
-        let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
-        let clock = Arc::new(Clock::new(controller, &bell));
-        let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
+        let (bell, lines) = (Arc::<Bell>::default(), Arc::new(Lines::new(controller)));
+        let disk = disk.map(|medium| Disk::new(world, medium, &lines, &bell));
+        let entropy = Virtio::new(world, fill(), make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
+        let card = Card::try_new(&plan.card, &plan.name, world, &lines, &bell);
+        let clock = Arc::new(Clock::new(&lines, &bell));
+        let its = Its::of(&lines);
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its, lines }
     }
 
     /// Each of them, and where its registers are.
@@ -132,18 +140,31 @@ impl Devices {
         clock: RealTimeClock,
         seat: Option<Seat>,
     ) -> Self {
-        let bell = Arc::<Bell>::default();
+        let (bell, lines) = (Arc::<Bell>::default(), Arc::new(Lines::new(controller)));
         let Raw { entropy, disk, card } = raw;
-        let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
-        let card = card.map(|card| Card::made(world, card, seat, controller, &bell));
-        let entropy =
-            Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
-        let clock = Arc::new(Clock::resumed(clock, controller, &bell));
-        let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its }
+        let disk = disk.map(|disk| Disk::made(world, disk, &lines, &bell));
+        let card = card.map(|card| Card::made(world, card, seat, &lines, &bell));
+        let entropy = Virtio::made(world, entropy, make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
+        let clock = Arc::new(Clock::resumed(clock, &lines, &bell));
+        let its = Its::of(&lines);
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock, its, lines }
     }
 
-    /// Does something with those that are virtio. Their thread has ended.
+    /// Has them go on as others were, which those that are virtio do already, and `clock` was theirs; with their lines to
+    /// `controller`. Their thread waits, and looks at all of them when it goes on.
+    pub(crate) fn go_back(&self, controller: &Arc<Controller>, clock: RealTimeClock) {
+        self.lines.lead_to(controller);
+        self.clock.go_on(clock);
+        self.entropy.goes_on();
+        if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
+            disk.goes_on();
+        }
+        if let Some(card) = &self.card {
+            card.goes_on_nowhere();
+        }
+    }
+
+    /// Does something with those that are virtio. Their thread has ended, or waits.
     pub(crate) fn with<T>(&self, then: impl FnOnce(Parts<'_>) -> T) -> T {
         let disk = self.disk.as_ref().and_then(Disk::frames);
         self.entropy.with(|entropy| {
@@ -262,7 +283,7 @@ impl Devices {
 /// Does something with a device, if it is there.
 fn with_one<D: mayfly_devices::virtio::Device, S, T>(
     device: Option<&Virtio<D, S>>,
-    then: impl FnOnce(Option<&Mmio<D>>) -> T,
+    then: impl FnOnce(Option<&mut Mmio<D>>) -> T,
 ) -> T {
     match device {
         Some(device) => device.with(|device| then(Some(device))),

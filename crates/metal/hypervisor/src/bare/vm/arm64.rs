@@ -16,4 +16,4 @@ pub(crate) use mayfly_arm64::confinement::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
 pub(crate) use seat::Seat;
-pub(crate) use state::{NotKept, NotResumed, Resumed, Stopped, Vcpus, resume, save};
+pub(crate) use state::{NotKept, NotResumed, Origin, Resumed, Stopped, Vcpus, resume, save};

@@ -104,8 +104,8 @@ pub(crate) fn save(
                 uart: console,
                 clock: &clock,
                 entropy,
-                disk,
-                card,
+                disk: disk.as_deref(),
+                card: card.as_deref(),
             };
             // Interrupts are looked for before each vCPU, which takes some thousand instructions.
             parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
@@ -127,9 +127,18 @@ pub(crate) fn save(
 /// A machine that goes on as a saved one was.
 pub(crate) struct Resumed {
     pub(crate) chipset: Chipset,
-    pub(crate) devices: Devices,
+    pub(crate) devices: Arc<Devices>,
     pub(crate) console: SerialPort,
     pub(crate) vcpus: Vcpus,
+}
+
+/// Where the devices come from of a machine that goes on.
+#[expect(clippy::large_enum_variant, reason = "it is passed on once, and kept nowhere")]
+pub(crate) enum Origin<'a> {
+    /// They are made, with that disk; and with that seat, if it is a fork of a service.
+    Made(&'a Arc<World>, Option<Frames>, Option<Seat>),
+    /// They are those that it had.
+    Kept(&'a Arc<Devices>),
 }
 
 /// Why no machine goes on as a saved one.
@@ -146,56 +155,90 @@ impl From<OutOfMemory> for NotResumed {
     }
 }
 
-/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs; with that
-/// seat, if it is a fork of a service.
+/// A machine of `plan` that goes on as `state` was, which was saved here, with those caches of its vCPUs. If it keeps its
+/// devices, their thread waits, and no vCPU has them.
 pub(crate) fn resume(
     plan: &Plan,
     state: &[u8],
     caches: &[GuestCaches],
     places: &Arc<Places>,
-    world: &Arc<World>,
-    disk: Option<Frames>,
-    seat: Option<Seat>,
+    origin: Origin<'_>,
 ) -> Result<Resumed, NotResumed> {
-    let count = plan.vcpus as usize;
-    let mut gic = Chipset::controller(plan, places)?;
-    let mut raw = Raw::new(plan, disk);
-    threads::preemption_point();
-    let mut console = SerialPort::new();
-    let mut clock = RealTimeClock::new();
-    let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
-    cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
-    vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    let fresh = Fresh::<'_, Kicked, _, _> {
-        shape: shape(plan),
-        pause: threads::preemption_point,
-        processors: &resumed::machine(PA_RANGE),
-        gic: &mut gic,
-        uart: &mut console,
-        clock: &mut clock,
-        entropy: &mut raw.entropy,
-        disk: raw.disk.as_deref_mut(),
-        card: raw.card.as_deref_mut(),
-    };
-    let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
-    let loaded = fresh.load(sections, cores, |number, vcpu| {
-        let caches = caches.get(number as usize).copied().unwrap_or_default();
-        let registers = resumed::fresh(affinity(number as usize));
-        let (start, interface) = (vcpu.start, vcpu.interface);
-        // Its registers are loaded into their place: they are most of what there is to a vCPU.
-        let mut stopped = Box::new(Stopped { is_on: false, start, interface, registers, caches });
-        resumed::load(&mut stopped.registers, vcpu.registers)?;
-        vcpus.push(Some(stopped));
-        threads::preemption_point();
-        Ok(())
-    });
-    let loaded = loaded.map_err(NotResumed::Bytes)?;
-    for (number, vcpu) in vcpus.iter_mut().flatten().enumerate() {
-        vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+    let loading = Loading { plan, state, caches, places };
+    match origin {
+        Origin::Made(world, disk, seat) => {
+            let mut raw = Raw::new(plan, disk);
+            threads::preemption_point();
+            let Loaded { chipset, clock, console, vcpus } = loading.load(raw.parts())?;
+            let devices = Devices::resumed(world, &chipset.controller, raw, clock, seat);
+            Ok(Resumed { chipset, devices: Arc::new(devices), console, vcpus })
+        }
+        Origin::Kept(devices) => {
+            let loaded = devices.with(|parts| loading.load(parts))?;
+            let Loaded { chipset, clock, console, vcpus } = loaded;
+            devices.go_back(&chipset.controller, clock);
+            Ok(Resumed { chipset, devices: Arc::clone(devices), console, vcpus })
+        }
     }
-    let timer_offset = offset(timer::ticks(), loaded.virtual_count);
-    let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
-    let devices = Devices::resumed(world, &chipset.controller, raw, clock, seat);
-    Ok(Resumed { chipset, devices, console, vcpus })
+}
+
+/// What a machine is loaded from.
+struct Loading<'a> {
+    plan: &'a Plan,
+    state: &'a [u8],
+    caches: &'a [GuestCaches],
+    places: &'a Arc<Places>,
+}
+
+/// What was loaded, beside devices that are virtio.
+struct Loaded {
+    chipset: Chipset,
+    clock: RealTimeClock,
+    console: SerialPort,
+    vcpus: Vcpus,
+}
+
+impl Loading<'_> {
+    fn load(self, Parts { entropy, disk, card }: Parts<'_>) -> Result<Loaded, NotResumed> {
+        let Self { plan, state, caches, places } = self;
+        let count = plan.vcpus as usize;
+        let mut gic = Chipset::controller(plan, places)?;
+        let mut console = SerialPort::new();
+        let mut clock = RealTimeClock::new();
+        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
+        cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
+        vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        let fresh = Fresh::<'_, Kicked, _, _> {
+            shape: shape(plan),
+            pause: threads::preemption_point,
+            processors: &resumed::machine(PA_RANGE),
+            gic: &mut gic,
+            uart: &mut console,
+            clock: &mut clock,
+            entropy,
+            disk,
+            card,
+        };
+        let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
+        let loaded = fresh.load(sections, cores, |number, vcpu| {
+            let caches = caches.get(number as usize).copied().unwrap_or_default();
+            let registers = resumed::fresh(affinity(number as usize));
+            let (start, interface) = (vcpu.start, vcpu.interface);
+            // Its registers are loaded into their place: they are most of what there is to a vCPU.
+            let mut stopped =
+                Box::new(Stopped { is_on: false, start, interface, registers, caches });
+            resumed::load(&mut stopped.registers, vcpu.registers)?;
+            vcpus.push(Some(stopped));
+            threads::preemption_point();
+            Ok(())
+        });
+        let loaded = loaded.map_err(NotResumed::Bytes)?;
+        for (number, vcpu) in vcpus.iter_mut().flatten().enumerate() {
+            vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+        }
+        let timer_offset = offset(timer::ticks(), loaded.virtual_count);
+        let chipset = Chipset::resumed(gic, loaded.psci, timer_offset);
+        Ok(Loaded { chipset, clock, console, vcpus })
+    }
 }
