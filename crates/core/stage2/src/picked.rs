@@ -103,6 +103,7 @@ impl<F: Format> Visitor<F> for Picked<'_> {
         count
     }
 
+    #[inline]
     fn next(&mut self, gfn: Gfn) -> Gfn {
         if gfn >= self.known.end {
             self.known = (self.next)(gfn);

@@ -241,11 +241,17 @@ impl<F: Format> Stage2<F> {
         mut one: impl FnMut(&RootRef<F>, &mut Range<Gfn>) -> bool,
     ) {
         // Collected inside a section, worked on outside: a reference keeps each root.
-        let roots: [Option<RootRef<F>>; 2 * ROLES] = {
+        let mut roots = [const { None::<RootRef<F>> }; 2 * ROLES];
+        {
             let section = self.space.srcu.read_lock();
-            let mut roots = self.roots.sample(&self.space.leaving, &section);
-            core::array::from_fn(|_| roots.next())
-        };
+            let mut places = roots.iter_mut();
+            // From within: from outside, each step of the iterator looks for where it is.
+            self.roots.sample(&self.space.leaving, &section).for_each(|root| {
+                if let Some(place) = places.next() {
+                    *place = Some(root);
+                }
+            });
+        }
         let is_meant = |root: &RootRef<F>| role.is_none_or(|role| root.role() == role);
         for root in roots.into_iter().flatten().filter(is_meant) {
             let mut left = gfns.clone();

@@ -188,6 +188,16 @@ impl<'a> Chunks<'a> {
         is_taken
     }
 
+    /// Takes back single frames, each of which [`Chunks::allocate`] gave. Returns how many it had given, and has taken. Of
+    /// frames that follow each other in the list, those of one chunk go back in one step.
+    #[must_use]
+    pub fn free_all(&mut self, frames: &[u64]) -> u64 {
+        let of_chunks = frames.chunk_by(|frame, next| frame / CHUNK == next / CHUNK);
+        let taken = of_chunks.map(|frames| self.free_of_chunk(frames)).sum();
+        self.free += taken;
+        taken
+    }
+
     fn block(&mut self, share: ShareId, order: usize) -> Option<u64> {
         if !self.account.may_take(share, 1 << order) {
             return None;
@@ -223,17 +233,47 @@ impl<'a> Chunks<'a> {
     }
 
     fn free_piece(&mut self, first: u64, at: usize, order: usize) -> bool {
-        let info = &mut self.infos[at];
-        let (offset, share) = (first % CHUNK, info.share);
+        let offset = first % CHUNK;
         let bit = 1 << (offset >> order);
-        if !offset.is_multiple_of(1 << order) || info.given & bit == 0 {
+        if !offset.is_multiple_of(1 << order) || self.infos[at].given & bit == 0 {
             return false;
         }
+        self.free_pieces(at, order, bit);
+        true
+    }
+
+    /// Takes back single frames of one chunk. Returns how many of them were given.
+    fn free_of_chunk(&mut self, frames: &[u64]) -> u64 {
+        let place = frames.first().and_then(|first| self.spans.place(first / CHUNK));
+        let Some(at) = place else { return 0 };
+        let given = match self.infos.get(at) {
+            Some(info) if info.kind == Kind::Cut(0) => info.given,
+            _ => 0,
+        };
+        let (mut taken, mut count) = (0, 0);
+        for frame in frames {
+            let bit = 1 << (frame % CHUNK);
+            if given & !taken & bit != 0 {
+                taken |= bit;
+                count += 1;
+            }
+        }
+        if taken != 0 {
+            self.free_pieces(at, 0, taken);
+        }
+        count
+    }
+
+    /// Takes back pieces of a chunk, all of which were given.
+    fn free_pieces(&mut self, at: usize, order: usize, pieces: u16) {
+        let info = &mut self.infos[at];
+        let share = info.share;
         let was_full = info.given == ChunkInfo::full(order);
-        info.given &= !bit;
+        info.given &= !pieces;
         if info.given == 0 {
-            // It had room before: a chunk has two pieces at least.
-            self.remove(at, order);
+            if !was_full {
+                self.remove(at, order);
+            }
             self.infos[at] = ChunkInfo::ABSENT;
             let is_taken = self.pool.free(self.spans.number(at), 0);
             debug_assert!(is_taken, "a chunk that is cut was given");
@@ -241,7 +281,6 @@ impl<'a> Chunks<'a> {
         } else if was_full {
             self.insert(at, share, order);
         }
-        true
     }
 
     /// A new chunk for pieces of a share.

@@ -51,15 +51,14 @@ impl Blocks {
 
     /// The first block from `from` on that has a page.
     pub fn next(&self, from: usize) -> Option<usize> {
-        let mut mask = !0 << (from % BITS);
-        for (number, word) in self.0.iter().enumerate().skip(from / BITS) {
-            let found = word.load(Ordering::Relaxed) & mask;
+        let (mut number, mut mask) = (from / BITS, !0 << (from % BITS));
+        loop {
+            let found = self.0.get(number)?.load(Ordering::Relaxed) & mask;
             if found != 0 {
                 return Some(number * BITS + found.trailing_zeros() as usize);
             }
-            mask = !0;
+            (number, mask) = (number + 1, !0);
         }
-        None
     }
 }
 
@@ -81,18 +80,17 @@ impl Pages {
 
     /// The first pages from `from` on that it has, and that follow each other; perhaps not all that do.
     fn next(&self, from: usize) -> Option<Range<usize>> {
-        let mut mask = !0 << (from % BITS);
-        for (number, word) in self.0.iter().enumerate().skip(from / BITS) {
-            let found = word.get() & mask;
+        let (mut number, mut mask) = (from / BITS, !0 << (from % BITS));
+        loop {
+            let found = self.0.get(number)?.get() & mask;
             if found != 0 {
                 let first = found.trailing_zeros();
                 let count = (!(found >> first)).trailing_zeros();
                 let start = number * BITS + first as usize;
                 return Some(start..start + count as usize);
             }
-            mask = !0;
+            (number, mask) = (number + 1, !0);
         }
-        None
     }
 }
 

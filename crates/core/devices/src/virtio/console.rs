@@ -77,6 +77,10 @@ impl Backend for Console {
         Ok(saved)
     }
 
+    fn state(&self) -> Self {
+        self.clone()
+    }
+
     fn adopt(&mut self, saved: Self) {
         *self = saved;
     }

@@ -26,6 +26,7 @@ use disk::{Disk, Medium};
 use frames::Frames;
 use hvc::Hvc;
 use its::Its;
+use lines::Lines;
 use network::{Card, Seat, UPLINK};
 use uart::{Plug, Uart};
 use virtio::{Ram, Virtio};
@@ -40,6 +41,7 @@ pub(crate) mod disk;
 pub(crate) mod frames;
 mod hvc;
 mod its;
+mod lines;
 pub(crate) mod network;
 mod overlay;
 pub(crate) mod partition;
@@ -47,8 +49,9 @@ pub(crate) mod uart;
 
 pub(crate) use arm64 as arch;
 
-/// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some.
-type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
+/// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some. (`Sync`, since forks are
+/// made by several threads at a time of one frozen VM, whose devices are asked for nothing.)
+type Fill = Box<dyn FnMut(&mut [u8]) + Send + Sync>;
 
 /// The devices of a run.
 pub(crate) struct Devices {
@@ -59,6 +62,7 @@ pub(crate) struct Devices {
     hvc: Option<Arc<Hvc>>,
     clock: Arc<Clock>,
     its: Option<Its>,
+    lines: Arc<Lines>,
 }
 
 /// Devices that no vCPU and no thread has yet. Each has some KiB, and stays where it is.
@@ -78,14 +82,30 @@ impl Raw {
         let console = plan.hvc.then(|| Box::new(hvc::make(())));
         Self { entropy: Box::new(make_entropy(fill())), disk, card, console }
     }
+
+    /// Bytes of heap that they have.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.entropy)
+            + self.disk.as_deref().map_or(0, size_of_val)
+            + self.card.as_deref().map_or(0, size_of_val)
+            + self.console.as_deref().map_or(0, size_of_val)
+    }
+
+    /// Each of them.
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        let Self { entropy, disk, card, console } = self;
+        let (disk, card, console) =
+            (disk.as_deref_mut(), card.as_deref_mut(), console.as_deref_mut());
+        Parts { entropy, disk, card, console }
+    }
 }
 
 /// The devices of a stopped VM that are virtio.
 pub(crate) struct Parts<'a> {
-    pub(crate) entropy: &'a Mmio<Entropy<Fill>>,
-    pub(crate) disk: Option<&'a Mmio<Block<Frames>>>,
-    pub(crate) card: Option<&'a Mmio<Net>>,
-    pub(crate) console: Option<&'a Mmio<Console>>,
+    pub(crate) entropy: &'a mut Mmio<Entropy<Fill>>,
+    pub(crate) disk: Option<&'a mut Mmio<Block<Frames>>>,
+    pub(crate) card: Option<&'a mut Mmio<Net>>,
+    pub(crate) console: Option<&'a mut Mmio<Console>>,
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -108,15 +128,14 @@ impl Devices {
         plan: &Plan,
         disk: Option<Medium>,
     ) -> Self {
-        let bell = Arc::<Bell>::default();
-        let disk = disk.map(|medium| Disk::new(world, medium, controller, &bell));
-        let entropy =
-            Virtio::new(world, fill(), make_entropy, controller, ENTROPY_INTERRUPT, &bell);
-        let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
-        let hvc = plan.hvc.then(|| Arc::new(Hvc::new(world, controller, &bell)));
-        let clock = Arc::new(Clock::new(controller, &bell));
-        let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its }
+        let (bell, lines) = (Arc::<Bell>::default(), Arc::new(Lines::new(controller)));
+        let disk = disk.map(|medium| Disk::new(world, medium, &lines, &bell));
+        let entropy = Virtio::new(world, fill(), make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
+        let card = Card::try_new(&plan.card, &plan.name, world, &lines, &bell);
+        let hvc = plan.hvc.then(|| Arc::new(Hvc::new(world, &lines, &bell)));
+        let clock = Arc::new(Clock::new(&lines, &bell));
+        let its = Its::of(&lines);
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its, lines }
     }
 
     /// Each of them, and where its registers are.
@@ -143,19 +162,35 @@ impl Devices {
         clock: RealTimeClock,
         seat: Option<Seat>,
     ) -> Self {
-        let bell = Arc::<Bell>::default();
+        let (bell, lines) = (Arc::<Bell>::default(), Arc::new(Lines::new(controller)));
         let Raw { entropy, disk, card, console } = raw;
-        let disk = disk.map(|disk| Disk::made(world, disk, controller, &bell));
-        let card = card.map(|card| Card::made(world, card, seat, controller, &bell));
-        let hvc = console.map(|console| Arc::new(Hvc::made(world, console, controller, &bell)));
-        let entropy =
-            Virtio::made(world, entropy, make_entropy, controller, ENTROPY_INTERRUPT, &bell);
-        let clock = Arc::new(Clock::resumed(clock, controller, &bell));
-        let its = Its::of(controller);
-        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its }
+        let disk = disk.map(|disk| Disk::made(world, disk, &lines, &bell));
+        let card = card.map(|card| Card::made(world, card, seat, &lines, &bell));
+        let hvc = console.map(|console| Arc::new(Hvc::made(world, console, &lines, &bell)));
+        let entropy = Virtio::made(world, entropy, make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
+        let clock = Arc::new(Clock::resumed(clock, &lines, &bell));
+        let its = Its::of(&lines);
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its, lines }
     }
 
-    /// Does something with those that are virtio. Their thread has ended.
+    /// Has them go on as others were, which those that are virtio do already, and `clock` was theirs; with their lines to
+    /// `controller`. Their thread waits, and looks at all of them when it goes on.
+    pub(crate) fn go_back(&self, controller: &Arc<Controller>, clock: RealTimeClock) {
+        self.lines.lead_to(controller);
+        self.clock.go_on(clock);
+        self.entropy.goes_on();
+        if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
+            disk.goes_on();
+        }
+        if let Some(card) = &self.card {
+            card.goes_on_nowhere();
+        }
+        if let Some(hvc) = &self.hvc {
+            hvc.virtio().goes_on();
+        }
+    }
+
+    /// Does something with those that are virtio. Their thread has ended, or waits.
     pub(crate) fn with<T>(&self, then: impl FnOnce(Parts<'_>) -> T) -> T {
         let disk = self.disk.as_ref().and_then(Disk::frames);
         self.entropy.with(|entropy| {
@@ -290,7 +325,7 @@ impl Devices {
 /// Does something with a device, if it is there.
 fn with_one<D: mayfly_devices::virtio::Device, S, T>(
     device: Option<&Virtio<D, S>>,
-    then: impl FnOnce(Option<&Mmio<D>>) -> T,
+    then: impl FnOnce(Option<&mut Mmio<D>>) -> T,
 ) -> T {
     match device {
         Some(device) => device.with(|device| then(Some(device))),

@@ -490,6 +490,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn frames_that_are_taken_back_together_are_as_free_as_those_taken_back_one_by_one(
+        given in 1..5 * CHUNK as usize,
+        order in vec(any::<Index>(), 0..4 * CHUNK as usize),
+        strange in vec((0..8 * CHUNK, any::<Index>()), 0..3),
+    ) {
+        let outcomes = [false, true].map(|together| {
+            let mut outcome = (0, 0, Vec::new());
+            with_machine(6, |mut machine| {
+                let share = machine.admit(6).unwrap();
+                assert!(machine.activate(share));
+                let mut left: Vec<u64> =
+                    (0..given).map(|_| machine.allocate(share, 0).unwrap()).collect();
+                let mut back = Vec::new();
+                for which in &order {
+                    if left.is_empty() { break }
+                    back.push(left.swap_remove(which.index(left.len())));
+                }
+                // Some that are in no chunk, were not given, or come twice.
+                for (frame, at) in &strange {
+                    let at = at.index(back.len() + 1);
+                    back.insert(at, BASE + frame);
+                    left.retain(|left| *left != BASE + frame);
+                }
+                outcome.0 = if together {
+                    machine.free_all(&back)
+                } else {
+                    back.iter().filter(|&&frame| machine.free(frame, 0)).count() as u64
+                };
+                outcome.1 = machine.free_frames();
+                outcome.2.extend(core::iter::from_fn(|| machine.allocate(share, 0)));
+            });
+            outcome
+        });
+        prop_assert_eq!(&outcomes[0], &outcomes[1]);
+    }
+}
+
 /// The frames, as runs of those that follow each other.
 fn runs(frames: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();

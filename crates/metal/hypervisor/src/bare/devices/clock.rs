@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_devices::line::settle;
 use mayfly_vm::Device;
 
-use super::arch::{CLOCK_INTERRUPT, Controller, RealTimeClock, set_line};
+use super::arch::{CLOCK_INTERRUPT, RealTimeClock};
+use super::lines::Lines;
 use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::timer;
@@ -29,19 +30,24 @@ fn now() -> u64 {
 /// A guest's clock.
 pub(crate) struct Clock {
     device: SpinLock<RealTimeClock>,
-    line: Arc<Controller>,
+    lines: Arc<Lines>,
     bell: Arc<Bell>,
 }
 
 impl Clock {
-    pub(crate) fn new(line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
-        Self::resumed(RealTimeClock::new(), line, bell)
+    pub(crate) fn new(lines: &Arc<Lines>, bell: &Arc<Bell>) -> Self {
+        Self::resumed(RealTimeClock::new(), lines, bell)
     }
 
     /// A clock that goes on as `device` was.
-    pub(super) fn resumed(device: RealTimeClock, line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
-        let (line, bell) = (Arc::clone(line), Arc::clone(bell));
-        Self { device: SpinLock::new(device), line, bell }
+    pub(super) fn resumed(device: RealTimeClock, lines: &Arc<Lines>, bell: &Arc<Bell>) -> Self {
+        let (lines, bell) = (Arc::clone(lines), Arc::clone(bell));
+        Self { device: SpinLock::new(device), lines, bell }
+    }
+
+    /// It goes on as `device` was. Its thread looks at it then.
+    pub(super) fn go_on(&self, device: RealTimeClock) {
+        *self.device.lock() = device;
     }
 
     /// What it is.
@@ -50,10 +56,7 @@ impl Clock {
     }
 
     fn drive(&self) {
-        settle(
-            || self.device.lock().interrupt(),
-            |level| set_line(&self.line, CLOCK_INTERRUPT, level),
-        );
+        settle(|| self.device.lock().interrupt(), |level| self.lines.set(CLOCK_INTERRUPT, level));
     }
 
     /// Raises an alarm that is due. Returns when the next one is, in ticks; `u64::MAX` for never.

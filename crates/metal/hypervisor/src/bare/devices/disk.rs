@@ -6,8 +6,9 @@ use alloc::sync::Arc;
 use mayfly_devices::virtio::{Block, Mmio};
 use mayfly_vm::Device;
 
-use super::arch::{Controller, DISK_INTERRUPT};
+use super::arch::DISK_INTERRUPT;
 use super::frames::Frames;
+use super::lines::Lines;
 use super::partition::Partition;
 use super::virtio::{Ram, Virtio};
 use crate::bare::own::tenant::{Done, Tenant};
@@ -49,16 +50,16 @@ impl Disk {
     pub(crate) fn new(
         world: &Arc<World>,
         medium: Medium,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         bell: &Arc<Bell>,
     ) -> Self {
         match medium {
             Medium::Frames(frames) => {
-                let virtio = Virtio::new(world, frames, make, line, DISK_INTERRUPT, bell);
+                let virtio = Virtio::new(world, frames, make, lines, DISK_INTERRUPT, bell);
                 Self::Frames(Arc::new(virtio))
             }
             Medium::Partition(tenant, over) => {
-                let partition = Partition::new(world, tenant, over, line, DISK_INTERRUPT, bell);
+                let partition = Partition::new(world, tenant, over, lines, DISK_INTERRUPT, bell);
                 Self::Partition(Box::new(partition))
             }
         }
@@ -68,10 +69,10 @@ impl Disk {
     pub(super) fn made(
         world: &Arc<World>,
         device: Box<Mmio<Block<Frames>>>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         bell: &Arc<Bell>,
     ) -> Self {
-        Self::Frames(Arc::new(Virtio::made(world, device, make, line, DISK_INTERRUPT, bell)))
+        Self::Frames(Arc::new(Virtio::made(world, device, make, lines, DISK_INTERRUPT, bell)))
     }
 
     /// The device, if it is in frames.

@@ -11,7 +11,8 @@ use mayfly_devices::virtio::{Console, Mmio};
 use mayfly_hypervisor::log::PIECE;
 use mayfly_vm::Device;
 
-use super::arch::{CONSOLE_INTERRUPT, Controller};
+use super::arch::CONSOLE_INTERRUPT;
+use super::lines::Lines;
 use super::turn::Turn;
 use super::uart::Uart;
 use super::virtio::{Ram, Virtio};
@@ -30,8 +31,8 @@ pub(super) fn make((): ()) -> Mmio<Console> {
 
 impl Hvc {
     /// The console as after a reset.
-    pub(super) fn new(world: &Arc<World>, line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
-        let virtio = Virtio::new(world, (), make, line, CONSOLE_INTERRUPT, bell);
+    pub(super) fn new(world: &Arc<World>, lines: &Arc<Lines>, bell: &Arc<Bell>) -> Self {
+        let virtio = Virtio::new(world, (), make, lines, CONSOLE_INTERRUPT, bell);
         Self { virtio, served: Turn::new() }
     }
 
@@ -39,10 +40,10 @@ impl Hvc {
     pub(super) fn made(
         world: &Arc<World>,
         console: Box<Mmio<Console>>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         bell: &Arc<Bell>,
     ) -> Self {
-        let virtio = Virtio::made(world, console, make, line, CONSOLE_INTERRUPT, bell);
+        let virtio = Virtio::made(world, console, make, lines, CONSOLE_INTERRUPT, bell);
         Self { virtio, served: Turn::new() }
     }
 

@@ -5,30 +5,31 @@ use alloc::sync::Arc;
 use mayfly_devices::memory::GuestMemory;
 use mayfly_vgic::{GuestTables, Served};
 
-use super::arch::Controller;
+use super::lines::Lines;
 use super::turn::Turn;
 use super::virtio::Ram;
 use crate::bare::threads;
 
 /// The ITS of a VM.
 pub(super) struct Its {
-    controller: Arc<Controller>,
+    lines: Arc<Lines>,
     served: Turn,
 }
 
 impl Its {
-    /// That of an interrupt controller, if it has one.
-    pub(super) fn of(controller: &Arc<Controller>) -> Option<Self> {
-        let its = || Self { controller: Arc::clone(controller), served: Turn::new() };
-        controller.has_its().then(its)
+    /// That of the interrupt controller behind `lines`, if it has one.
+    pub(super) fn of(lines: &Arc<Lines>) -> Option<Self> {
+        let its = || Self { lines: Arc::clone(lines), served: Turn::new() };
+        lines.controller().has_its().then(its)
     }
 
     /// Does some of its work. Returns whether there is more.
     pub(super) fn serve(&self, ram: &Ram<'_>) -> bool {
-        if !self.controller.has_its_work() {
+        let controller = self.lines.controller();
+        if !controller.has_its_work() {
             return false;
         }
-        let served = self.controller.serve_its(ram, &mut threads::preemption_point);
+        let served = controller.serve_its(ram, &mut threads::preemption_point);
         self.served.end();
         threads::preemption_point();
         served != Served::Nothing

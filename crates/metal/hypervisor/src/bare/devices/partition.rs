@@ -26,7 +26,7 @@ use mayfly_hypervisor::flights::{FLIGHTS, Flights, Part, Piece};
 use mayfly_vm::Device;
 use mayfly_vm::platform::lock::Lock;
 
-use super::arch::Controller;
+use super::lines::Lines;
 use super::overlay::Overlay;
 use super::virtio::{Ram, Virtio};
 use crate::bare::own::tenant::{Done, PieceSlot, Tenant};
@@ -84,7 +84,7 @@ impl Partition {
         world: &Arc<World>,
         tenant: Arc<Tenant>,
         over: Option<Arc<GuestMemory>>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
@@ -95,7 +95,7 @@ impl Partition {
         let overlay = over.map(|memory| Overlay::new(memory, sectors));
         let is_read_only = tenant.is_read_only() && overlay.is_none();
         let shape = Shape { sectors, is_read_only };
-        let virtio = Arc::new(Virtio::new(world, shape, make, line, interrupt, bell));
+        let virtio = Arc::new(Virtio::new(world, shape, make, lines, interrupt, bell));
         let run = tenant.begin(bell);
         let all = (0..FLIGHTS).map(|_| (Request::new(), Work::Flush)).collect();
         let page = vec![0; if overlay.is_some() { PAGE } else { 0 }];

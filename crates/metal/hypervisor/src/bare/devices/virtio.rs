@@ -15,7 +15,8 @@ use mayfly_hypervisor::late::Late;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::{Device, HostFault};
 
-use super::arch::{Controller, MEMORY, set_line};
+use super::arch::MEMORY;
+use super::lines::Lines;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
@@ -31,7 +32,7 @@ const MOST_RINGS: usize = 6;
 pub(crate) struct Virtio<D, S> {
     world: Arc<World>,
     device: Lock<Late<Mmio<D>, S>>,
-    line: Arc<Controller>,
+    lines: Arc<Lines>,
     interrupt: u32,
     /// Its driver has notified it.
     is_notified: AtomicBool,
@@ -121,17 +122,17 @@ impl Memory for Ram<'_> {
 }
 
 impl<D: virtio::Device, S> Virtio<D, S> {
-    /// The device as after a reset, made by `make` of `from`. It raises `interrupt` of the controller `line`, and rings `bell` when its driver
+    /// The device as after a reset, made by `make` of `from`. It raises `interrupt` by `lines`, and rings `bell` when its driver
     /// notifies it.
     pub(crate) fn new(
         world: &Arc<World>,
         from: S,
         make: fn(S) -> Mmio<D>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
-        Self::of(world, Late::new(from, make), line, interrupt, false, bell)
+        Self::of(world, Late::new(from, make), lines, interrupt, false, bell)
     }
 
     /// The same of a device that is there, and whose driver may have notified it.
@@ -139,17 +140,17 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         world: &Arc<World>,
         device: Box<Mmio<D>>,
         make: fn(S) -> Mmio<D>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
-        Self::of(world, Late::made_already(device, make), line, interrupt, true, bell)
+        Self::of(world, Late::made_already(device, make), lines, interrupt, true, bell)
     }
 
     fn of(
         world: &Arc<World>,
         device: Late<Mmio<D>, S>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         interrupt: u32,
         is_notified: bool,
         bell: &Arc<Bell>,
@@ -157,7 +158,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         Self {
             world: Arc::clone(world),
             device: Lock::new(device),
-            line: Arc::clone(line),
+            lines: Arc::clone(lines),
             interrupt,
             is_notified: AtomicBool::new(is_notified),
             bell: Arc::clone(bell),
@@ -174,6 +175,12 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     pub(crate) fn with_soon<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> Option<T> {
         let mut device = self.device.lock_within(PATIENCE, &*self.world)?;
         Some(then(device.get()))
+    }
+
+    /// It goes on as another device was, which may have been notified, and whose line may have been high. Its thread waits, and
+    /// no vCPU has it.
+    pub(super) fn goes_on(&self) {
+        self.is_notified.store(true, Ordering::Release);
     }
 
     /// Whether its driver has notified it since this was asked last.
@@ -200,7 +207,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     pub(crate) fn drive(&self) {
         settle(
             || self.with(|device| device.interrupt()),
-            |level| set_line(&self.line, self.interrupt, level),
+            |level| self.lines.set(self.interrupt, level),
         );
     }
 
@@ -210,7 +217,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         let level = || self.with_soon(|device| device.interrupt());
         let driven = level();
         if let Some(level) = driven {
-            set_line(&self.line, self.interrupt, level);
+            self.lines.set(self.interrupt, level);
         }
         if driven.is_none() || level() != driven {
             self.look_again();

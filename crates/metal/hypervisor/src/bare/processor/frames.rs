@@ -103,3 +103,16 @@ pub(crate) unsafe fn free(first: Pfn, order: u32) {
         FRAMES.lock().as_mut().is_some_and(|machine| machine.free(first.get(), order as usize));
     debug_assert!(taken, "frames are given back as they were given");
 }
+
+/// Takes single frames back: few enough that interrupts can be masked for so long.
+///
+/// # Safety
+///
+/// As [`free`], of each.
+pub(crate) unsafe fn free_all(frames: &[u64]) {
+    for &frame in frames {
+        trace::note(|| Event::Free { frame, order: 0 });
+    }
+    let taken = FRAMES.lock().as_mut().map_or(0, |machine| machine.free_all(frames));
+    debug_assert!(taken == frames.len() as u64, "frames are given back as they were given");
+}

@@ -11,7 +11,7 @@ use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Device, Reason, Vm};
 
-use super::arch::{NotResumed, Start, generation, load};
+use super::arch::{NotResumed, Origin, Start, generation, load};
 use super::format::{Kinds, TableFormat};
 use super::hearing::Hearing;
 use super::host::Host;
@@ -20,6 +20,7 @@ use super::run::Run;
 use super::template::Template;
 use super::{freeze, vcpu};
 use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
+use crate::bare::devices::disk::Medium;
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
 use crate::bare::world::Worlds;
@@ -37,23 +38,20 @@ struct Begun {
     console: SerialPort,
 }
 
-/// A run that goes on as the frozen VM of `machine` was, with its memory and disk as they are: and what its console goes on
-/// as. Its guest is told.
+/// A run that goes on as the frozen VM of `machine` was, with its memory and disk as they are, and devices of that origin:
+/// and what its console goes on as. Its guest is told.
 fn resume(
     machine: &Machine,
     template: &Template,
     worlds: &Worlds,
     memory: &GuestMemory,
+    origin: Origin<'_>,
 ) -> Result<(Run, SerialPort), &'static str> {
     let Machine { plan, uart, counts, .. } = machine;
-    let devices = (machine.disk(), machine.take_seat());
-    let resumed = Run::try_resume(worlds, plan, uart, counts, devices, template);
+    let resumed = Run::try_resume(worlds, plan, uart, counts, origin, template);
     let (run, console) = resumed.map_err(|why| match why {
         NotResumed::OutOfMemory => NO_MEMORY,
-        NotResumed::Bytes(error) => {
-            say!("mayfly: {}: {error}", plan.name);
-            "it cannot go on as its frozen VM was"
-        }
+        NotResumed::NotAtRest => "it cannot go on as its frozen VM was",
     })?;
     generation::change(plan, memory, &run.chipset).map_err(|_| NO_ROOM)?;
     Ok((run, console))
@@ -63,7 +61,9 @@ fn resume(
 fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
-        let (run, console) = resume(machine, template, worlds, &memory)?;
+        let disk = machine.disk().and_then(Medium::frames);
+        let origin = Origin::Made(&worlds.run, disk, machine.take_seat());
+        let (run, console) = resume(machine, template, worlds, &memory, origin)?;
         let first = run.starts();
         return Ok(Begun { run: Arc::new(run), memory, first, console });
     }
@@ -162,14 +162,13 @@ impl<F: TableFormat> Host<F> {
         }
     }
 
-    /// Has a fork whose threads wait go on as its frozen VM was: with the same VM, threads and memory, and other devices. Of
-    /// its memory and its disk, what was written is gone.
+    /// Has a fork whose threads wait go on as its frozen VM was: with the same VM, threads, devices and memory. Of its memory
+    /// and its disk, what was written is gone.
     ///
     /// # Errors
     ///
     /// Why it cannot go on.
     fn go_back(
-        vm: &Vm<Kinds<F>>,
         machine: &Machine,
         worlds: &Worlds,
         run: &Arc<Run>,
@@ -185,16 +184,10 @@ impl<F: TableFormat> Host<F> {
             freed += unsafe { disk.go_back() };
         }
         machine.counts.gave_back(freed);
-        let (next, console) = resume(machine, template, worlds, memory)?;
+        let origin = Origin::Kept(&run.devices);
+        let (next, console) = resume(machine, template, worlds, memory, origin)?;
         threads::preemption_point();
         let next = Arc::new(next);
-        let edited = vm.bus(Bus::Mmio).edit(|bus| {
-            run.devices.all().try_for_each(|(range, _)| bus.remove(range))?;
-            next.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
-        });
-        let ((), replaced) = edited.map_err(|_| "its devices cannot be registered")?;
-        // No vCPU reads the bus, so there is nothing to wait for.
-        drop(replaced.synchronize_expedited());
         machine.uart.reset(Some(next.plug()), console);
         let first = next.starts();
         machine.has_gone_back(run, &next, memory);
@@ -231,7 +224,7 @@ impl<F: TableFormat> Host<F> {
             let virtual_count = run.chipset.virtual_count();
             match run.ending() {
                 Some(End::Frozen) => {}
-                Some(End::Back) => match Self::go_back(&vm, machine, &worlds, &run, &memory) {
+                Some(End::Back) => match Self::go_back(machine, &worlds, &run, &memory) {
                     Ok(next) => {
                         run = next;
                         continue;

@@ -12,14 +12,13 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus, resume};
+use super::arch::{Chipset, NotResumed, Origin, Resumed, Start, Stopped, Vcpus};
 use super::counts::Counts;
 use super::relay::Relay;
 use super::template::Template;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Medium;
-use crate::bare::devices::network::Seat;
 use crate::bare::devices::uart::{Plug, Uart};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
@@ -53,7 +52,7 @@ pub(crate) struct Run {
     pub(crate) power: Vec<Power>,
     pub(crate) uart: Arc<Uart>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) devices: Devices,
+    pub(crate) devices: Arc<Devices>,
     pub(crate) memory: u64,
     /// What its guest is told of it.
     pub(crate) identity: Identity,
@@ -93,22 +92,20 @@ impl Run {
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
         threads::preemption_point();
-        Self::of(worlds, plan, uart, counts, places, chipset, devices)
+        Self::of(worlds, plan, uart, counts, places, chipset, Arc::new(devices))
     }
 
-    /// One that goes on as `template` was, and what its serial port goes on as.
+    /// One that goes on as `template` was, with devices of that origin, and what its serial port goes on as.
     pub(super) fn try_resume(
         worlds: &Worlds,
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
-        (disk, seat): (Option<Medium>, Option<Seat>),
+        origin: Origin<'_>,
         template: &Template,
     ) -> Result<(Self, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let Template { state, caches, .. } = template;
-        let disk = disk.and_then(Medium::frames);
-        let resumed = resume(plan, state, caches, &places, &worlds.run, disk, seat)?;
+        let resumed = template.model.resume(plan, &places, origin)?;
         let Resumed { chipset, devices, uart: port, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
         run.resumed = SpinLock::new(vcpus);
@@ -126,7 +123,7 @@ impl Run {
         counts: &Arc<Counts>,
         places: Arc<Places>,
         chipset: Chipset,
-        devices: Devices,
+        devices: Arc<Devices>,
     ) -> Result<Self, OutOfMemory> {
         let mut stopped = Vec::new();
         stopped.try_reserve_exact(plan.vcpus as usize).map_err(|_| OutOfMemory)?;

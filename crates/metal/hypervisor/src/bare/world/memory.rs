@@ -34,6 +34,7 @@ use crate::bare::threads;
 mod going_back;
 mod image;
 
+use going_back::Freed;
 pub(crate) use image::Hears;
 
 const BLOCK_SHIFT: u32 = 21;
@@ -349,12 +350,13 @@ unsafe impl HostMemory<Hva> for GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
+        let mut freed = Freed::new(&self.frames);
         for number in 0..self.words.len() {
             if number.is_multiple_of(FRAMES_AT_ONCE) {
                 threads::preemption_point();
             }
             // SAFETY: nothing uses them: see above.
-            unsafe { self.empty(number) };
+            unsafe { self.empty(number, &mut freed) };
             let value = *self.words[number].get_mut();
             if value & KIND == TABLE {
                 // SAFETY: it was given for that order, and is empty.

@@ -11,7 +11,8 @@ use mayfly_switch::{Counts, NoPort, Port};
 use super::desk::Seat;
 use super::outgoing::UPLINK;
 use super::ports::{End, NETWORK, deliver, join, now, part};
-use crate::bare::devices::arch::{CARD_INTERRUPT, Controller};
+use crate::bare::devices::arch::CARD_INTERRUPT;
+use crate::bare::devices::lines::Lines;
 use crate::bare::devices::virtio::{Ram, Virtio};
 use crate::bare::own;
 use crate::bare::processor::spin::SpinLock;
@@ -53,12 +54,12 @@ impl Card {
         config: &card::Card,
         name: &str,
         world: &Arc<World>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         bell: &Arc<Bell>,
     ) -> Option<Self> {
         config.network.as_ref()?;
         let mac = config.mac(name);
-        let virtio = Virtio::new(world, mac, make, line, CARD_INTERRUPT, bell);
+        let virtio = Virtio::new(world, mac, make, lines, CARD_INTERRUPT, bell);
         let (virtio, port) = (Arc::new(virtio), SpinLock::new(None));
         Some(Self { virtio, place: Place::Network(config.clone(), mac), port })
     }
@@ -68,13 +69,19 @@ impl Card {
         world: &Arc<World>,
         mut card: Box<Mmio<Net>>,
         seat: Option<Seat>,
-        line: &Arc<Controller>,
+        lines: &Arc<Lines>,
         bell: &Arc<Bell>,
     ) -> Self {
         card.set_link(seat.is_some());
-        let virtio = Virtio::made(world, card, make, line, CARD_INTERRUPT, bell);
+        let virtio = Virtio::made(world, card, make, lines, CARD_INTERRUPT, bell);
         let place = seat.map_or(Place::Nowhere, Place::Seat);
         Self { virtio: Arc::new(virtio), place, port: SpinLock::new(None) }
+    }
+
+    /// It goes on as that of its frozen VM was, and is on no network: nor was it before, since no fork of a service goes back.
+    pub(crate) fn goes_on_nowhere(&self) {
+        self.virtio.with(|card| card.set_link(false));
+        self.virtio.goes_on();
     }
 
     /// The device.

@@ -22,7 +22,7 @@
 //! invalidations until the guest may write. And the caches are maintained where an empty entry is filled, so that a frame
 //! that held code of the fork is fetched anew.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_hypervisor::given::{Pages, Runs};
 use mayfly_vm::platform::address::{PAGE_SHIFT, Pfn};
@@ -31,7 +31,7 @@ use super::{
     BLOCK, BLOCK_BYTES, BLOCK_ORDER, BLOCK_SHIFT, FRAME, FRAMES_AT_ONCE, GuestMemory, KIND, PAGES,
     TABLE, entry,
 };
-use crate::bare::processor::frames::free;
+use crate::bare::processor::frames::{free, free_all};
 use crate::bare::threads;
 
 /// Where a word has the number of the page that its table was given last, and one: 0 is none.
@@ -79,12 +79,11 @@ impl GuestMemory {
         let before = self.frames();
         let _giving = self.giving.lock(&*self.world);
         let mut gone = || {
-            let mut from = 0;
+            let (mut from, mut freed) = (0, Freed::new(&self.frames));
             while let Some(number) = self.given.next(from) {
                 // SAFETY: as the caller promises; and no TLB has a translation to them.
-                unsafe { self.empty(number) };
+                unsafe { self.empty(number, &mut freed) };
                 self.given.remove(number);
-                threads::preemption_point();
                 from = number + 1;
             }
         };
@@ -100,12 +99,13 @@ impl GuestMemory {
         before - self.frames()
     }
 
-    /// Frees the block, or the pages, of word `number`, which are absent then. Its table stays.
+    /// Frees the block, or the pages, of word `number`, which are absent then; pages with others, and at the end of `freed`
+    /// at the latest. Its table stays.
     ///
     /// # Safety
     ///
     /// Nothing uses them, and no TLB has a translation to them.
-    pub(super) unsafe fn empty(&self, number: usize) {
+    pub(super) unsafe fn empty(&self, number: usize, freed: &mut Freed<'_>) {
         let word = &self.words[number];
         let value = word.load(Ordering::Relaxed);
         match value & KIND {
@@ -114,26 +114,64 @@ impl GuestMemory {
                 self.frames.fetch_sub(PAGES, Ordering::Relaxed);
                 // SAFETY: it was given for that order; and as the caller promises.
                 unsafe { free(Pfn::new(value >> PAGE_SHIFT), BLOCK_ORDER) };
+                threads::preemption_point();
             }
             TABLE => {
                 word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Relaxed);
                 let mut last = value >> LAST_SHIFT & NUMBER;
-                let mut freed = 0;
                 while let Some(page) = last.checked_sub(1) {
                     let given = entry(value, page);
                     let said = given.load(Ordering::Relaxed);
                     given.store(0, Ordering::Relaxed);
-                    // SAFETY: as above.
-                    unsafe { free(Pfn::new(said & FRAME), 0) };
+                    // SAFETY: it was given as a single frame; and as the caller promises.
+                    unsafe { freed.add(said & FRAME) };
                     last = said >> BEFORE_SHIFT;
-                    freed += 1;
-                    if freed % FRAMES_AT_ONCE == 0 {
-                        threads::preemption_point();
-                    }
                 }
-                self.frames.fetch_sub(freed as u64, Ordering::Relaxed);
             }
             _ => {}
+        }
+    }
+}
+
+/// Single frames of a memory that nothing uses any more. They are freed together, when there are enough, or at the end.
+pub(super) struct Freed<'a> {
+    frames: [u64; FRAMES_AT_ONCE],
+    count: usize,
+    /// How many the memory has.
+    left: &'a AtomicU64,
+}
+
+impl<'a> Freed<'a> {
+    pub(super) fn new(left: &'a AtomicU64) -> Self {
+        Self { frames: [0; FRAMES_AT_ONCE], count: 0, left }
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Safety
+    ///
+    /// It was given for order 0, nothing uses it, and no TLB has a translation to it.
+    unsafe fn add(&mut self, frame: u64) {
+        self.frames[self.count] = frame;
+        self.count += 1;
+        if self.count == FRAMES_AT_ONCE {
+            self.free();
+        }
+    }
+
+    fn free(&mut self) {
+        let count = core::mem::take(&mut self.count);
+        // SAFETY: as was promised of each.
+        unsafe { free_all(&self.frames[..count]) };
+        self.left.fetch_sub(count as u64, Ordering::Relaxed);
+        threads::preemption_point();
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        if self.count != 0 {
+            self.free();
         }
     }
 }
