@@ -2,6 +2,7 @@
 
 use crate::looks::is_meant;
 use crate::record::{Call, Sample, Thread, Trace};
+use crate::spent::Spent;
 use crate::times::Accounts;
 
 /// A stretch of a thread's time.
@@ -45,12 +46,12 @@ impl<'a> Stretch<'a> {
 
     /// For how long the thread was where looks of one kind found it, in nanoseconds: half of the way to the looks before and
     /// after, but for what it waited for a processor. On a host that is busy looks are not evenly spread.
-    pub(super) fn time_by(&self, is_meant: impl Fn(&Sample) -> bool) -> u64 {
+    pub(super) fn time_by(&self, accounts: &Accounts, is_meant: impl Fn(&Sample) -> bool) -> u64 {
         let mut looks: Vec<&Sample> = self.samples().collect();
         looks.sort_by_key(|one| one.at);
         let end = |one: &Sample| (one.at + one.took).clamp(self.from, self.to);
         let middle = |before: u64, after: u64| before + after.saturating_sub(before) / 2;
-        let (accounts, mut time) = (Accounts::of(self.trace), 0);
+        let mut time = 0;
         for (number, look) in looks.iter().enumerate().filter(|(_, look)| is_meant(look)) {
             let at = look.at.clamp(self.from, self.to);
             let before =
@@ -62,6 +63,11 @@ impl<'a> Stretch<'a> {
             time += after.saturating_sub(before).saturating_sub(queued);
         }
         time
+    }
+
+    /// How the thread spent it, where that was seen.
+    pub(super) fn spent(&self, accounts: &Accounts) -> Option<Spent> {
+        accounts.spent(self.tid, (self.from, self.to), self.samples())
     }
 
     /// How many looks there were.
