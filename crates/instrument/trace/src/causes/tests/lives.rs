@@ -100,6 +100,23 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
 }
 
 #[test]
+fn a_signal_that_lets_all_vcpus_go_is_no_kick_that_was_lost() {
+    let runner = |tid, first: u64| {
+        let signals = vec![(first * MS, 34), (160 * MS, 34)];
+        Thread { tid, pid: 1, vcpu: true, signals, ..Thread::default() }
+    };
+    let interrupted =
+        |tid, at| Call { result: Some(-i64::from(libc::EINTR)), ..run(tid, at, 160 - at) };
+    let lost = |other: Thread| {
+        told(&trace(vec![interrupted(2, 27), interrupted(3, 28)], vec![runner(2, 26), other]))
+    };
+    assert_eq!(lost(runner(3, 26)), []);
+    // The other one got its first signal long before.
+    let early = Thread { signals: vec![(5 * MS, 34), (158 * MS, 34)], ..runner(3, 5) };
+    assert_eq!(lost(early)[0].0, "lost-kick");
+}
+
+#[test]
 fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
     let end = |stack: &[&str], ran: u64, mebibytes: u64| {
         let thread = |tid, ending: u64| {
