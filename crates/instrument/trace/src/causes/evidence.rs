@@ -78,9 +78,7 @@ impl<'a> Stretch<'a> {
     /// How long the thread was seen in one of `functions` and stayed there, in nanoseconds.
     pub(super) fn time_in(&self, functions: &[&str]) -> u64 {
         let is_there = |one: &&Sample| one.is_in(functions);
-        let within =
-            |one: &Sample| (one.at + one.took).min(self.to).saturating_sub(one.at.max(self.from));
-        self.samples().filter(is_there).map(within).sum()
+        self.samples().filter(is_there).map(|one| self.within(one)).sum()
     }
 
     /// Whether any stack was seen: else this user may not see them.
@@ -88,9 +86,19 @@ impl<'a> Stretch<'a> {
         self.trace.samples.iter().any(|one| !one.stack.is_empty())
     }
 
-    /// Processor time of the looks, in nanoseconds.
+    /// Processor time of the looks, in nanoseconds. What a look began with before, or went on with behind it, counts by its
+    /// share.
     pub(super) fn ran(&self) -> u64 {
-        self.samples().map(|one| one.ran).sum()
+        let share = |one: &Sample| {
+            let within = self.within(one);
+            if within >= one.took { one.ran } else { one.ran.min(within) * within / one.took }
+        };
+        self.samples().map(share).sum()
+    }
+
+    /// How much of a look was in it, in nanoseconds.
+    fn within(&self, look: &Sample) -> u64 {
+        (look.at + look.took).min(self.to).saturating_sub(look.at.max(self.from))
     }
 }
 
