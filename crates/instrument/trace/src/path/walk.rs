@@ -61,7 +61,8 @@ impl Trace {
                 (Some(wake), _) => {
                     inferred |= wakes.inferred;
                     let (from, to) = (wake.since.max(from), wake.at);
-                    waits.push(Wait::once(tid, (from, to), wake.by));
+                    let wait = (!wake.was_idle).then(|| Wait::once(tid, (from, to), wake.by));
+                    waits.extend(wait);
                     (wake.at, wake.by)
                 }
                 // The thread that created it had to come first.
