@@ -60,8 +60,9 @@ pub(crate) fn vmm(asked: &Asked<'_>) -> Result<(), Failure> {
         }
         None => ("The times below are of VMs made here just now.".to_owned(), measure(&vmm)?),
     };
-    let json = document_of(&process, &unread, &vmm, asked.laws, &document);
-    let kept = asked.json.map_or(Ok(()), |sink| sink.write(&json));
+    let kept = asked.json.map_or(Ok(()), |sink| {
+        sink.write(&document_of(&process, &unread, &vmm, asked.laws, &document))
+    });
     let told = match document.laws[..] {
         [] if asked.laws.is_none() => String::new(),
         _ => format!("\n{}", vmm.told(&document, width, asked.full)),

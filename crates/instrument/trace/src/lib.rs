@@ -29,6 +29,7 @@ mod record;
 mod recorder;
 mod replay;
 mod request;
+mod restore;
 mod runs;
 mod spent;
 mod stalls;

@@ -28,7 +28,9 @@ pub(crate) use held::Held;
 use index::Index;
 use pieces::pieces;
 pub(crate) use runnable::Runnable;
+pub(crate) use short::sums;
 use wakes::Wakes;
+pub(crate) use walk::Wait;
 use walk::Walk;
 
 /// A path that is looked for: where it leads to, how far back it goes, and the thread that it is followed back from.

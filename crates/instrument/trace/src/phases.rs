@@ -7,13 +7,16 @@ use crate::life::{DEVICES, MEMORY, overlap};
 use crate::record::{Call, Phase, Trace};
 
 /// The names of phases, in the order in which most programs go through them.
-pub const PHASES: [&str; 14] = [
+pub const PHASES: [&str; 17] = [
     "exec",
     "request",
     "VM created",
     "memory",
     "irqchip and devices",
     "vCPUs",
+    "snapshot mapped",
+    "snapshot read",
+    "vCPU state",
     "first entry",
     "last exit",
     "threads joined",
@@ -128,6 +131,7 @@ impl Trace {
         let ends = first.and_then(|one| one.ending);
         let joined = joined.max().filter(|at| ends.is_none_or(|ends| *at <= ends));
         let request = self.from.as_ref().map(|from| from.at).filter(|_| to.is_some());
+        let restored = entry.and_then(|entry| self.restored(vm, program, entry));
         let ended = [
             Ended::at("exec", executed.filter(|at| *at > from)),
             Ended::at("request", request.filter(|at| *at > from)),
@@ -135,6 +139,9 @@ impl Trace {
             Ended::with("memory", setup(&MEMORY)),
             Ended::with("irqchip and devices", setup(&DEVICES)),
             Ended::with("vCPUs", setup(&["KVM_CREATE_VCPU"])),
+            Ended::at("snapshot mapped", restored.as_ref().and_then(|one| one.mapped)),
+            Ended::at("snapshot read", restored.as_ref().and_then(|one| one.read)),
+            restored.and_then(|one| Ended::with("vCPU state", one.state.into_iter())),
             Ended::at("first entry", entry),
             Ended::at("last exit", exit),
             Ended::at("threads joined", joined),

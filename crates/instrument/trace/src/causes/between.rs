@@ -3,6 +3,7 @@
 
 use mayfly_record::units::{bytes, duration};
 
+use super::busy;
 use super::evidence::Stretch;
 use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
@@ -52,9 +53,7 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     if own < trace.least() || 2 * own.saturating_sub(reads + trace.unsure()) >= own {
         return None;
     }
-    if 2 * spent.queued >= took {
-        evidence.push(format!("it also waited {} for a processor", duration(spent.queued)));
-    }
+    evidence.extend(busy::also_queued(spent.queued, took));
     let slept = stretch.time_in(&WAITS_IN);
     let cause = if slept >= own / 2 {
         evidence.push(format!("it slept {} of {} for the writer", duration(slept), duration(took)));

@@ -48,6 +48,11 @@ pub(super) fn runnable(
     likely("busy-processor", "other threads had the processor", remedy, vec![evidence])
 }
 
+/// What evidence of another cause says of the time that a thread was runnable, if that was most of what it `took`.
+pub(super) fn also_queued(queued: u64, took: u64) -> Option<String> {
+    (2 * queued >= took).then(|| format!("it also waited {} for a processor", duration(queued)))
+}
+
 /// No other thread had the processor: the program had used up what its control group may have of it.
 fn limited(queued: u64, held_back: u64, of: &str) -> Cause {
     let evidence = vec![

@@ -61,17 +61,19 @@ fn part(look: &Sample) -> Option<&'static str> {
 /// What speaks for the destruction of a VM: where it was seen, and in which part of the VM it stayed longest.
 pub(super) fn evidence(stretch: &Stretch<'_>) -> Vec<String> {
     let looks = || stretch.samples().filter(|one| is_of_vm(one) || part(one).is_some());
-    let seen = looks().find_map(|one| {
-        let mut functions = one.functions();
-        let named = functions.find(|name| is_meant(name, &DESTROYS));
-        named.or_else(|| one.functions().find(|name| is_meant(name, &WAITS_IN))).cloned()
-    });
     let all: u64 = looks().map(|one| one.seen).sum();
     let of = |meant: &str| {
         looks().filter(|one| part(one) == Some(meant)).map(|one| one.seen).sum::<u64>()
     };
     let times = PARTS.map(|(part, _)| (of(part), part));
     let longest = times.into_iter().rev().filter(|(looks, _)| *looks > 0).max_by_key(|one| one.0);
+    // It is said of the part that is named, if there is one.
+    let is_meant_part = |one: &&Sample| longest.is_none_or(|(_, meant)| part(one) == Some(meant));
+    let seen = looks().filter(is_meant_part).find_map(|one| {
+        let mut functions = one.functions();
+        let named = functions.find(|name| is_meant(name, &DESTROYS));
+        named.or_else(|| one.functions().find(|name| is_meant(name, &WAITS_IN))).cloned()
+    });
     let longest =
         longest.map(|(looks, part)| format!("in {looks} of {all} looks it destroyed {part}"));
     let seen = seen.map(|function| format!("it was seen in {function}"));

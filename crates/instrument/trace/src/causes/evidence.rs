@@ -2,6 +2,7 @@
 
 use crate::looks::is_meant;
 use crate::record::{Call, Sample, Thread, Trace};
+use crate::spent::Spent;
 use crate::times::Accounts;
 
 /// A stretch of a thread's time.
@@ -45,12 +46,12 @@ impl<'a> Stretch<'a> {
 
     /// For how long the thread was where looks of one kind found it, in nanoseconds: half of the way to the looks before and
     /// after, but for what it waited for a processor. On a host that is busy looks are not evenly spread.
-    pub(super) fn time_by(&self, is_meant: impl Fn(&Sample) -> bool) -> u64 {
+    pub(super) fn time_by(&self, accounts: &Accounts, is_meant: impl Fn(&Sample) -> bool) -> u64 {
         let mut looks: Vec<&Sample> = self.samples().collect();
         looks.sort_by_key(|one| one.at);
         let end = |one: &Sample| (one.at + one.took).clamp(self.from, self.to);
         let middle = |before: u64, after: u64| before + after.saturating_sub(before) / 2;
-        let (accounts, mut time) = (Accounts::of(self.trace), 0);
+        let mut time = 0;
         for (number, look) in looks.iter().enumerate().filter(|(_, look)| is_meant(look)) {
             let at = look.at.clamp(self.from, self.to);
             let before =
@@ -64,6 +65,11 @@ impl<'a> Stretch<'a> {
         time
     }
 
+    /// How the thread spent it, where that was seen.
+    pub(super) fn spent(&self, accounts: &Accounts) -> Option<Spent> {
+        accounts.spent(self.tid, (self.from, self.to), self.samples())
+    }
+
     /// How many looks there were.
     pub(super) fn looks(&self) -> u64 {
         self.samples().map(|one| one.seen).sum()
@@ -72,9 +78,7 @@ impl<'a> Stretch<'a> {
     /// How long the thread was seen in one of `functions` and stayed there, in nanoseconds.
     pub(super) fn time_in(&self, functions: &[&str]) -> u64 {
         let is_there = |one: &&Sample| one.is_in(functions);
-        let within =
-            |one: &Sample| (one.at + one.took).min(self.to).saturating_sub(one.at.max(self.from));
-        self.samples().filter(is_there).map(within).sum()
+        self.samples().filter(is_there).map(|one| self.within(one)).sum()
     }
 
     /// Whether any stack was seen: else this user may not see them.
@@ -82,9 +86,19 @@ impl<'a> Stretch<'a> {
         self.trace.samples.iter().any(|one| !one.stack.is_empty())
     }
 
-    /// Processor time of the looks, in nanoseconds.
+    /// Processor time of the looks, in nanoseconds. What a look began with before, or went on with behind it, counts by its
+    /// share.
     pub(super) fn ran(&self) -> u64 {
-        self.samples().map(|one| one.ran).sum()
+        let share = |one: &Sample| {
+            let within = self.within(one);
+            if within >= one.took { one.ran } else { one.ran.min(within) * within / one.took }
+        };
+        self.samples().map(share).sum()
+    }
+
+    /// How much of a look was in it, in nanoseconds.
+    fn within(&self, look: &Sample) -> u64 {
+        (look.at + look.took).min(self.to).saturating_sub(look.at.max(self.from))
     }
 }
 

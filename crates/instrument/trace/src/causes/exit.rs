@@ -8,6 +8,7 @@ use super::evidence::Stretch;
 use super::likely::likely;
 use crate::record::{Cause, Process, Sample, Stall, Thread, Trace};
 use crate::spent::Spent;
+use crate::times::Accounts;
 
 /// Memory that takes no time to speak of, in bytes.
 const LITTLE: u64 = 24 << 20;
@@ -26,12 +27,16 @@ const FREES: [&str; 9] = [
 ];
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
-    trace.processes.iter().filter_map(|process| of(trace, process)).collect()
+    let accounts = Accounts::of(trace);
+    trace.processes.iter().filter_map(|process| of(trace, &accounts, process)).collect()
 }
 
-fn of(trace: &Trace, process: &Process) -> Option<Stall> {
+fn of(trace: &Trace, accounts: &Accounts, process: &Process) -> Option<Stall> {
     let threads = || trace.threads.iter().filter(|one| one.pid == process.pid);
     let (from, to) = (threads().filter_map(|one| one.ending).max()?, process.gone?);
+    if to.saturating_sub(from) < trace.least() {
+        return None;
+    }
     let stretch = |thread: &Thread| Stretch { trace, tid: thread.tid, from, to };
     // What all of them hold is given up by one: by the last, which need not be the first, nor be seen to be last.
     let gives_up = |thread: &Thread| {
@@ -40,13 +45,14 @@ fn of(trace: &Trace, process: &Process) -> Option<Stall> {
     };
     let busiest = threads().filter(|one| gives_up(one) > 0).max_by_key(|one| gives_up(one));
     let last = busiest.or_else(|| trace.last_gone(process.pid))?;
-    let end = End { process, stretch: stretch(last), spent: trace.spent(last.tid, from, to) };
-    let took = end.stretch.took();
-    (took >= trace.least()).then(|| Stall {
+    let stretch = stretch(last);
+    let spent = stretch.spent(accounts);
+    let end = End { process, stretch, accounts, spent };
+    Some(Stall {
         what: "the end of the process".to_owned(),
         tid: last.tid,
         at: from,
-        took,
+        took: stretch.took(),
         cause: end.cause(),
         ..Stall::default()
     })
@@ -56,17 +62,19 @@ fn of(trace: &Trace, process: &Process) -> Option<Stall> {
 struct End<'a> {
     process: &'a Process,
     stretch: Stretch<'a>,
+    accounts: &'a Accounts,
     spent: Option<Spent>,
 }
 
 impl End<'_> {
     fn cause(&self) -> Option<Cause> {
-        let Self { process, stretch, .. } = self;
+        let Self { process, stretch, accounts, .. } = self;
         let (trace, took) = (stretch.trace, stretch.took());
         let spent = self.spent.unwrap_or_default();
         // What it waited for a processor says nothing of the rest.
         let own = took.saturating_sub(spent.queued);
-        let (destroys, frees) = (stretch.time_by(destroy::is_of_vm), stretch.time_by(frees));
+        let destroys = stretch.time_by(accounts, destroy::is_of_vm);
+        let frees = stretch.time_by(accounts, frees);
         if own < trace.least() || own.saturating_mul(MOSTLY) < spent.queued {
             return self.busy();
         }
@@ -105,9 +113,7 @@ impl End<'_> {
     /// A cause of what others left, and what they had, if that was most of it.
     fn with_queued(&self, mut cause: Cause) -> Cause {
         let queued = self.spent.map_or(0, |spent| spent.queued);
-        if 2 * queued >= self.stretch.took() {
-            cause.evidence.push(format!("it also waited {} for a processor", duration(queued)));
-        }
+        cause.evidence.extend(busy::also_queued(queued, self.stretch.took()));
         cause
     }
 

@@ -49,7 +49,7 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
         .filter(|one| one.tid == thread.tid && runs_vcpu(one) && one.at < heard.0)
         .map(|one| one.took)
         .sum();
-    if !entered && seen < took / 2 {
+    if !entered && seen < took / 2 || starts_all(trace, thread, *earlier) {
         return None;
     }
     let evidence = vec![
@@ -74,4 +74,22 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
         cause: Some(cause),
         ..Stall::default()
     })
+}
+
+/// Whether a thread got a signal with another vCPU's thread, and both were entered only then: it lets all vCPUs go, as
+/// Firecracker does with it. Of vCPUs that are to leave, one may miss its kick.
+fn starts_all(trace: &Trace, thread: &Thread, (at, signal): (u64, i32)) -> bool {
+    let gets_it = |other: &Thread| {
+        let same = other
+            .signals
+            .iter()
+            .find(|(when, which)| *which == signal && when.abs_diff(at) <= SOON);
+        let mut runs =
+            trace.calls.iter().filter(|call| call.tid == other.tid && call.name == "KVM_RUN");
+        same.is_some_and(|(when, _)| {
+            runs.next().is_some_and(|first| (*when..=when + SOON).contains(&first.at))
+        })
+    };
+    let others = trace.threads.iter().filter(|one| one.pid == thread.pid && one.tid != thread.tid);
+    others.filter(|one| trace.ran_vcpu(one)).any(gets_it)
 }

@@ -8,11 +8,10 @@ use mayfly_record::units::duration;
 use super::likely::likely;
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
+use crate::path::{Wait, sums};
 use crate::record::{Cause, Sample, Stall, Trace};
 use crate::times::Accounts;
 
-/// Fewer waits are no habit.
-const FEWEST: u64 = 8;
 /// Where a fault reads a page of a file.
 const OF_FILES: [&str; 3] = ["filemap_fault", "filemap_read_folio", "filemap_map_pages"];
 const OF_HANDLERS: [&str; 1] = ["handle_userfault"];
@@ -31,59 +30,43 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     for looks in of.values() {
         for (functions, cause) in causes {
             let waits = waits(&accounts, looks, functions);
-            let (long, short): (Vec<Waits>, _) =
-                waits.into_iter().partition(|one| one.took / one.times >= trace.least());
+            let (long, short): (Vec<Wait>, Vec<Wait>) =
+                waits.into_iter().partition(|one| one.slept / one.times >= trace.least());
             // The handler's long ones have a cause of their own.
             let long = long.iter().filter(|_| *functions == OF_FILES);
             found.extend(long.map(|one| stall("a vCPU's fault", *one, cause)));
-            found.extend(
-                sum(&short)
-                    .into_iter()
-                    .filter(|one: &Waits| one.times >= FEWEST && one.took >= trace.least())
-                    .map(|one| stall("faults of the guest's, all together", one, cause)),
-            );
+            let short = sums(trace, short.into_iter().map(|one| ((), one)), |_| false);
+            let all = "faults of the guest's, all together";
+            found.extend(short.into_iter().map(|one| stall(all, one, cause)));
         }
     }
     found
 }
 
-/// Waits of a thread, from when on, how often, and how long all together.
-#[derive(Clone, Copy)]
-struct Waits {
-    tid: i32,
-    at: u64,
-    times: u64,
-    took: u64,
-}
-
 /// The waits of a thread in these functions, while it ran a vCPU, by the looks that found it there.
-fn waits(accounts: &Accounts, looks: &[&Sample], functions: &[&str]) -> Vec<Waits> {
+fn waits(accounts: &Accounts, looks: &[&Sample], functions: &[&str]) -> Vec<Wait> {
     let wait = |(number, look): (usize, &&Sample)| {
         // One that waits in nothing runs, and its stack may be an older one.
         let is_there = look.channel.is_some() && look.is_in(functions) && runs_vcpu(look);
         let last = look.at + look.took;
         let until = looks.get(number + 1).map_or(last, |next| next.at).min(last + SLACK);
         let slept = accounts.spent(look.tid, (look.at, until), [].into_iter());
-        let took = slept.map_or(0, |spent| spent.asleep());
+        let slept = slept.map_or(0, |spent| spent.asleep());
         // One that got a processor meanwhile has waited several times.
-        is_there.then_some(Waits { tid: look.tid, at: look.at, times: look.turns + 1, took })
+        let times = look.turns + 1;
+        let once = Wait::once(look.tid, (look.at, until), None);
+        is_there.then_some(Wait { times, slept, ..once })
     };
     looks.iter().enumerate().filter_map(wait).collect()
 }
 
-fn sum(all: &[Waits]) -> Option<Waits> {
-    let first = *all.first()?;
-    let times = all.iter().map(|one| one.times).sum();
-    Some(Waits { times, took: all.iter().map(|one| one.took).sum(), ..first })
-}
-
-fn stall(what: &str, waits: Waits, cause: OfWaits) -> Stall {
+fn stall(what: &str, waits: Wait, cause: OfWaits) -> Stall {
     Stall {
         what: what.to_owned(),
         tid: waits.tid,
-        at: waits.at,
-        took: waits.took,
-        cause: Some(cause(waits.times, waits.took)),
+        at: waits.from,
+        took: waits.slept,
+        cause: Some(cause(waits.times, waits.slept)),
         ..Stall::default()
     }
 }

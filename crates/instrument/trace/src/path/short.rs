@@ -9,7 +9,7 @@ use crate::record::Trace;
 const FEWEST: u64 = 8;
 
 /// Those of each thread, or of each thread and kind, as one; but for what meets a wait that is listed. `is_taken` says so.
-pub(super) fn sums<K: Ord>(
+pub(crate) fn sums<K: Ord>(
     trace: &Trace,
     short: impl IntoIterator<Item = (K, Wait)>,
     is_taken: impl Fn(&Wait) -> bool,

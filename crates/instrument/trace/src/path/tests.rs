@@ -1,7 +1,7 @@
 mod spent;
 
 use super::*;
-use crate::record::{Call, Process, Recorder, Sample, Thread, Wake};
+use crate::record::{Call, Process, Recorder, Sample, Stall, Thread, Wake};
 
 const MS: u64 = 1_000_000;
 
@@ -104,6 +104,36 @@ fn who_sleeps_and_looks_again_is_shown_to_poll() {
     assert_eq!(polls.3, Doing::Sleeps { times: 4, each: 9 * MS });
     assert_eq!((polls.0, polls.1), (1, 152));
     assert!(Doing::Sleeps { times: 4, each: 9 * MS }.to_string().starts_with("polls: 4 sleeps"));
+}
+
+#[test]
+fn a_thread_that_its_process_s_end_has_woken_has_waited_for_work() {
+    // The third thread gives up last what all had. It slept until the first one ended the process.
+    let ends = |wakes: Vec<Wake>, samples: Vec<Sample>| {
+        let mut trace = trace(vec![call(1, "munmap", 170, 15)], wakes);
+        let (ending, gone) = (Some(191 * MS), Some(200 * MS));
+        trace.threads[0] = Thread { ending: Some(190 * MS), gone, ..trace.threads[0].clone() };
+        trace.threads[2] = Thread { ending, gone: Some(201 * MS), ..trace.threads[2].clone() };
+        (trace.processes[0].gone, trace.span) = (Some(201 * MS), 201 * MS);
+        trace.samples = samples;
+        trace.phases = trace.find_phases();
+        trace.critical_paths = trace.find_critical_paths();
+        let sleeps = |stall: &Stall| stall.tid == 3 && stall.what != "the end of the process";
+        let waits = trace.find_stalls().iter().any(sleeps);
+        let path = told(&trace.critical_paths[1]);
+        let path: Vec<_> = path.into_iter().map(|one| (one.0, one.1, one.2)).collect();
+        (path[path.len() - 4..].to_vec(), waits)
+    };
+    let path =
+        |end: u64| vec![(1, 170, 15), (1, 185, end - 185), (3, end, 191 - end), (3, 191, 10)];
+    assert_eq!(ends(vec![wake(3, 5, 189, Some(1))], vec![]), (path(189), false));
+    // By ptrace it was last seen to sleep when the first thread began to end.
+    let channel = Some("do_epoll_wait".to_owned());
+    let look = Sample { tid: 3, at: 10 * MS, took: 179 * MS, channel, ..Sample::default() };
+    assert_eq!(ends(vec![], vec![look]), (path(190), false));
+    // One that another has woken for work, and that slept again, has waited for that one.
+    let (_, waits) = ends(vec![wake(3, 170, 188, Some(1)), wake(3, 189, 190, None)], vec![]);
+    assert!(waits);
 }
 
 #[test]

@@ -20,22 +20,31 @@ pub(super) struct Woken {
     pub(super) since: u64,
     pub(super) at: u64,
     pub(super) by: Option<i32>,
+    /// Whether the thread had waited for work until another one ended its process.
+    pub(super) was_idle: bool,
 }
 
 impl Wakes {
     pub(super) fn of(trace: &Trace, index: &Index) -> Self {
         let inferred = trace.wakes.is_empty();
-        let all = if inferred { infer(trace, index) } else { trace.wakes.clone() };
+        let told = || trace.wakes.iter().map(|wake| (*wake, false)).collect();
+        let all: Vec<(Wake, bool)> = if inferred { infer(trace, index) } else { told() };
         let is_ours = |tid: i32| trace.threads.iter().any(|thread| thread.tid == tid);
         let mut of: HashMap<i32, Vec<Woken>> = HashMap::new();
-        for Wake { tid, since, at, by } in all {
+        let mut last: HashMap<i32, u64> = HashMap::new();
+        for (Wake { tid, since, at, by }, was_idle) in all {
+            last.entry(tid).and_modify(|last| *last = at.max(*last)).or_insert(at);
             // What a timer or the kernel has ended is the thread's own wait.
             if by.is_some_and(|by| by != tid && is_ours(by)) {
-                of.entry(tid).or_default().push(Woken { since, at, by });
+                of.entry(tid).or_default().push(Woken { since, at, by, was_idle });
             }
         }
-        for all in of.values_mut() {
+        for (tid, all) in &mut of {
             all.sort_by_key(|one| one.at);
+            let slept_last = all.last_mut().filter(|one| last.get(tid) == Some(&one.at));
+            if let Some(one) = slept_last.filter(|_| !inferred) {
+                one.was_idle = is_killed(index, *tid, one);
+            }
         }
         Self { of, inferred }
     }
@@ -47,9 +56,40 @@ impl Wakes {
     }
 }
 
-/// Waits on futexes, from looks at threads: they have ended when the thread is seen at something else.
-fn infer(trace: &Trace, index: &Index) -> Vec<Wake> {
-    trace.threads.iter().flat_map(|thread| of_thread(trace, index, thread)).collect()
+/// Whether a thread was woken for the last time to end with its process: by a thread that began to end right after, and before it
+/// did, and it has called nothing since. A thread that is joined has begun to end before it wakes the other.
+fn is_killed(index: &Index, tid: i32, woken: &Woken) -> bool {
+    let killer = woken.by.and_then(|by| index.ending(by, woken.at));
+    let Some((killer, ending)) = killer.zip(index.ending(tid, woken.at)) else { return false };
+    let soon = woken.at..=ending.min(woken.at.saturating_add(SLACK));
+    let mut calls = index.calls(tid, woken.at, ending);
+    soon.contains(&killer) && !calls.any(|call| call.at >= woken.at)
+}
+
+/// Waits on futexes, from looks at threads: they have ended when the thread is seen at something else. And waits for work that
+/// the end of the process has ended, with the mark of these.
+fn infer(trace: &Trace, index: &Index) -> Vec<(Wake, bool)> {
+    let of = |thread| {
+        let woken = of_thread(trace, index, thread).into_iter().map(|wake| (wake, false));
+        woken.chain(killed(trace, index, thread).map(|wake| (wake, true)))
+    };
+    trace.threads.iter().flat_map(of).collect()
+}
+
+/// How the sleep was ended in which a thread was seen last: by its process's first thread, if that began to end meanwhile, or
+/// else by the first thread that did.
+fn killed(trace: &Trace, index: &Index, thread: &Thread) -> Option<Wake> {
+    let ending = thread.ending?;
+    let last = index.samples(thread.tid, thread.at, ending).last()?;
+    let seen = last.at + last.took;
+    let is_asleep = last.channel.is_some() && ending <= seen.saturating_add(SLACK);
+    if !is_asleep || index.calls(thread.tid, seen, ending).any(|call| call.at >= seen) {
+        return None;
+    }
+    let others = trace.threads.iter().filter(|one| one.pid == thread.pid && one.tid != thread.tid);
+    let others = others.filter_map(|one| Some((one.tid != one.pid, one.ending?, one.tid)));
+    let (_, at, by) = others.filter(|(_, at, _)| (seen..=ending).contains(at)).min()?;
+    Some(Wake { tid: thread.tid, since: last.at, at, by: Some(by) })
 }
 
 fn of_thread(trace: &Trace, index: &Index, thread: &Thread) -> Vec<Wake> {

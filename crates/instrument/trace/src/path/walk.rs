@@ -21,19 +21,19 @@ pub(super) struct Walk {
 
 /// A wait, as one that the path goes around; or many short ones as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wait {
-    pub(super) tid: i32,
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) by: Option<i32>,
+pub(crate) struct Wait {
+    pub(crate) tid: i32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) by: Option<i32>,
     /// How often it slept between `from` and `to`, and how long, all together.
-    pub(super) times: u64,
-    pub(super) slept: u64,
+    pub(crate) times: u64,
+    pub(crate) slept: u64,
 }
 
 impl Wait {
     /// A thread has slept once, between two moments.
-    pub(super) fn once(tid: i32, (from, to): (u64, u64), by: Option<i32>) -> Self {
+    pub(crate) fn once(tid: i32, (from, to): (u64, u64), by: Option<i32>) -> Self {
         Self { tid, from, to, by, times: 1, slept: to.saturating_sub(from) }
     }
 }
@@ -61,7 +61,8 @@ impl Trace {
                 (Some(wake), _) => {
                     inferred |= wakes.inferred;
                     let (from, to) = (wake.since.max(from), wake.at);
-                    waits.push(Wait::once(tid, (from, to), wake.by));
+                    let wait = (!wake.was_idle).then(|| Wait::once(tid, (from, to), wake.by));
+                    waits.extend(wait);
                     (wake.at, wake.by)
                 }
                 // The thread that created it had to come first.

@@ -8,7 +8,7 @@ use std::{fs, io, ptr};
 
 use libc::{c_char, c_int, c_ulong, pid_t};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setrlimit};
 
 use super::checked;
 
@@ -85,6 +85,11 @@ const AT_A_TIME: u64 = 100_000;
 /// where a process is reaped), and that one may wait for this one's processor.
 pub(crate) fn hurry() {
     be_scheduled(HURRIED, AT_A_TIME);
+}
+
+/// Whether this thread gets a processor as soon as that.
+pub(crate) fn hurries() -> bool {
+    getpriority_process(None) == Ok(HURRIED)
 }
 
 /// Has this thread get a processor as others do.

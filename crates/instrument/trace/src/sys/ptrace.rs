@@ -151,10 +151,16 @@ pub(crate) fn wait(block: bool) -> io::Result<Option<(pid_t, Change)>> {
 /// Reaps a thread or a child that has ended, without haste: the kernel may wait until another thread of its process is gone
 /// altogether, and that one may wait for a processor.
 pub(crate) fn reap(tid: pid_t) {
-    process::rest();
+    // Where it may not hurry, it is in no haste.
+    let hurries = process::hurries();
+    if hurries {
+        process::rest();
+    }
     // SAFETY: the status is not asked for.
     unsafe { libc::waitpid(tid, ptr::null_mut(), libc::__WALL | libc::WNOHANG) };
-    process::hurry();
+    if hurries {
+        process::hurry();
+    }
 }
 
 /// Reads memory of another process, as much as there is of `into`; says how much was read.

@@ -100,6 +100,23 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
 }
 
 #[test]
+fn a_signal_that_lets_all_vcpus_go_is_no_kick_that_was_lost() {
+    let runner = |tid, first: u64| {
+        let signals = vec![(first * MS, 34), (160 * MS, 34)];
+        Thread { tid, pid: 1, vcpu: true, signals, ..Thread::default() }
+    };
+    let interrupted =
+        |tid, at| Call { result: Some(-i64::from(libc::EINTR)), ..run(tid, at, 160 - at) };
+    let lost = |other: Thread| {
+        told(&trace(vec![interrupted(2, 27), interrupted(3, 28)], vec![runner(2, 26), other]))
+    };
+    assert_eq!(lost(runner(3, 26)), []);
+    // The other one got its first signal long before.
+    let early = Thread { signals: vec![(5 * MS, 34), (158 * MS, 34)], ..runner(3, 5) };
+    assert_eq!(lost(early)[0].0, "lost-kick");
+}
+
+#[test]
 fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
     let end = |stack: &[&str], ran: u64, mebibytes: u64| {
         let thread = |tid, ending: u64| {
@@ -217,6 +234,61 @@ fn freed_memory_is_no_cause_of_an_end_of_which_a_vm_s_wait_may_be_the_most() {
     assert_eq!(end(1, vec![]), one("memory-freed-at-exit", 5, 5));
     assert_eq!(end(3, vec![0]), one("memory-freed-at-exit", 5, 5));
     assert!(end(1, vec![0]).is_empty());
+}
+
+#[test]
+fn the_part_of_a_vm_that_is_named_is_the_one_that_its_thread_was_seen_in() {
+    let mut trace = ended(0, vec![0]);
+    trace.accounts.clear();
+    let notifier = ["__synchronize_srcu", "mmu_notifier_unregister", "kvm_destroy_vm"];
+    trace.samples = vec![
+        seen(6 * MS, 2 * MS, &["kthread_stop", "kvm_free_pit", "kvm_destroy_vm"]),
+        Sample { seen: 5, ..seen(10 * MS, 5 * MS, &notifier) },
+    ];
+    let cause = find(&trace).remove(0).cause.expect("it was seen");
+    let told =
+        ["it was seen in mmu_notifier_unregister", "in 5 of 7 looks it destroyed its MMU notifier"];
+    assert_eq!(cause.evidence, told);
+}
+
+#[test]
+fn what_a_thread_ran_before_it_ended_says_nothing_of_its_end() {
+    // QEMU's q35 by SIGTERM, on a busy host. Times are in tenths of milliseconds; the thread begins to end at 400.
+    let tenth = MS / 10;
+    let account = |at: u64, ran: u64, queued: u64| Account {
+        tid: 1,
+        at: at * tenth,
+        ran: ran * tenth,
+        queued: queued * tenth,
+    };
+    let look = |at: u64, took: u64, stack: &[&str]| seen(at * tenth, took * tenth, stack);
+    let (ending, gone) = (Some(400 * tenth), Some(580 * tenth));
+    let process =
+        Process { pid: 1, gone, held: vec![0], resident: Some(41 << 20), ..Process::default() };
+    let thread = Thread { tid: 1, pid: 1, at: 10, ending, gone, ..Thread::default() };
+    let trace = Trace {
+        processes: vec![process],
+        samples: vec![
+            Sample { ran: 354 * tenth, ..look(46, 371, &[]) },
+            look(428, 24, &["__tlb_batch_free_encoded_pages", "unmap_vmas", "exit_mmap"]),
+            look(464, 11, &[]),
+            look(487, 12, &["kthread_flush_worker", "kvm_free_pit", "kvm_destroy_vm"]),
+            look(511, 23, &["__synchronize_srcu", "mmu_notifier_unregister", "kvm_destroy_vm"]),
+            look(546, 23, &["submit_bio_wait", "ext4_evict_inode", "__dentry_kill"]),
+        ],
+        accounts: vec![
+            account(46, 0, 0),
+            account(400, 354, 0),
+            account(428, 375, 1),
+            account(464, 384, 35),
+            account(487, 398, 35),
+            account(499, 398, 55),
+            account(546, 402, 94),
+            account(580, 402, 123),
+        ],
+        ..trace(vec![], vec![thread])
+    };
+    assert_eq!(told(&trace), one("busy-processor", 40, 18));
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! A VM that goes on from a snapshot, as its calls show it: where the snapshot came from, and when its vCPUs had their state.
+//!
+//! Whoever boots a vCPU sets its registers; whoever restores one sets all that it has, as it was saved. By that alone the two
+//! are not told apart, for some VMMs reset a vCPU by setting all of it. But they ask KVM for the state before, and change it. So a
+//! VM is restored if its vCPUs' whole state is set and was never asked for, or if it is set, much is read, and it is set again.
+
+use std::collections::HashMap;
+
+use crate::record::{Call, Object, Trace};
+
+/// What is set of a vCPU that goes on, and not of one that starts.
+const WHOLE: [&str; 2] = ["KVM_SET_XSAVE", "KVM_SET_VCPU_EVENTS"];
+/// What is asked for by who changes a state.
+const ASKS: [&str; 6] = [
+    "KVM_GET_REGS",
+    "KVM_GET_SREGS",
+    "KVM_GET_SREGS2",
+    "KVM_GET_XSAVE",
+    "KVM_GET_XSAVE2",
+    "KVM_GET_VCPU_EVENTS",
+];
+/// Less is no guest's memory, in bytes.
+const LITTLE: u64 = 1 << 20;
+/// A shorter file that is mapped is no guest's memory either: it may be a library.
+const SHORT_FILE: u64 = 16 << 20;
+
+/// How a VM got its snapshot.
+pub(crate) struct Restored<'a> {
+    /// When a file was mapped last that no write reaches.
+    pub(crate) mapped: Option<u64>,
+    /// When the last large part of it had been read.
+    pub(crate) read: Option<u64>,
+    /// The calls that set its vCPUs' state.
+    pub(crate) state: Vec<&'a Call>,
+}
+
+impl Trace {
+    /// How the VM of a program got its snapshot before it was entered; `None` for one that booted.
+    pub(crate) fn restored(
+        &self,
+        vm: Option<usize>,
+        program: Option<i32>,
+        entry: u64,
+    ) -> Option<Restored<'_>> {
+        let before = || self.calls.iter().filter(move |call| call.at < entry && call.succeeded());
+        let is_its =
+            |call: &&Call| matches!(call.on, Some(Object::Vcpu { vm: of, .. }) if Some(of) == vm);
+        let whole = || before().filter(is_its).filter(|call| WHOLE.contains(&&call.name[..]));
+        let (first, last) = (whole().next()?.at, whole().map(Call::end).max()?);
+        let was_asked = before().filter(is_its).any(|call| ASKS.contains(&&call.name[..]));
+        let read = self.has_read(program, (if was_asked { first } else { 0 }, last));
+        if was_asked && read.is_none() {
+            return None;
+        }
+        let mapped = before().filter(|call| Some(call.pid) == program && maps_file(call));
+        let state = before().filter(is_its).filter(|call| call.name.starts_with("KVM_SET_"));
+        Some(Restored { mapped: mapped.map(Call::end).max(), read, state: state.collect() })
+    }
+
+    /// When a thread of a program had last read much between two of its calls, and between two moments.
+    fn has_read(&self, program: Option<i32>, (from, to): (u64, u64)) -> Option<u64> {
+        let mut last: HashMap<i32, (u64, u64)> = HashMap::new();
+        let mut found = None;
+        for call in self.calls.iter().filter(|call| Some(call.pid) == program && call.at <= to) {
+            let Some(read) = call.read else { continue };
+            let former = last.insert(call.tid, (call.end(), read));
+            let is_much = |(since, before): (u64, u64)| {
+                since >= from && read.saturating_sub(before) >= LITTLE
+            };
+            if former.is_some_and(is_much) {
+                found = found.max(Some(call.at));
+            }
+        }
+        found
+    }
+}
+
+/// Whether it maps a file so that what the guest writes stays out of it.
+fn maps_file(call: &Call) -> bool {
+    let flags = call.argument("flags");
+    let has = |flag: i32| flags & flag as u64 != 0;
+    call.name == "mmap"
+        && call.fd.is_some()
+        && call.argument("length") >= SHORT_FILE
+        && has(libc::MAP_PRIVATE)
+        && !has(libc::MAP_ANONYMOUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Process;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A call on a vCPU, with what its thread had read by then, in MiB.
+    fn vcpu(name: &str, at: u64, read: u64) -> Call {
+        let (took, read) = (Some(1), Some(read * MIB));
+        let on = Some(Object::Vcpu { vm: 0, id: 0 });
+        let (name, result) = (name.to_owned(), Some(0));
+        Call { tid: 1, pid: 1, at, took, name, on, result, read, ..Call::default() }
+    }
+
+    fn maps(at: u64, flags: i32) -> Call {
+        let mut call = Call { on: None, fd: Some(9), ..vcpu("mmap", at, 0) };
+        call.arguments = [("length", 64 * MIB), ("flags", flags as u64)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into();
+        call
+    }
+
+    /// The phases that are a restore's, of these calls and an entry at 100.
+    fn told(calls: Vec<Call>) -> Vec<(String, u64, u64)> {
+        let mut created = Call { on: Some(Object::Kvm), ..vcpu("KVM_CREATE_VM", 1, 0) };
+        created.arguments.insert("vm".to_owned(), 0);
+        let calls = [created].into_iter().chain(calls).chain([vcpu("KVM_RUN", 100, 200)]).collect();
+        let process = Process { pid: 1, gone: Some(300), ..Process::default() };
+        let trace = Trace { calls, processes: vec![process], span: 300, ..Trace::default() };
+        let phases = trace.find_phases();
+        assert_eq!(phases.iter().map(|one| one.took).sum::<u64>(), trace.span);
+        let names = ["snapshot mapped", "snapshot read", "vCPU state"];
+        let own = phases.into_iter().filter(|one| names.contains(&&one.name[..]));
+        own.map(|one| (one.name, one.at, one.calls)).collect()
+    }
+
+    fn phase(name: &str, at: u64, calls: u64) -> (String, u64, u64) {
+        (name.to_owned(), at, calls)
+    }
+
+    #[test]
+    fn a_vm_whose_state_is_set_before_and_after_much_is_read_is_restored() {
+        // QEMU's `-incoming`: a reset, the reset's own state again, and then what was saved.
+        let calls = |read: u64| {
+            let names = ["KVM_SET_XSAVE", "KVM_GET_XSAVE", "KVM_SET_XSAVE"];
+            let resets = names.iter().zip([10, 20, 30]).map(|(name, at)| vcpu(name, at, 1));
+            let loads = ["KVM_SET_REGS", "KVM_SET_XSAVE"].map(|name| vcpu(name, 80, 1 + read));
+            resets.chain(loads).collect::<Vec<_>>()
+        };
+        let restored = [phase("snapshot read", 80, 0), phase("vCPU state", 81, 4)];
+        assert_eq!(told(calls(128)), restored);
+        assert_eq!(told(calls(0)), []);
+    }
+
+    #[test]
+    fn a_vm_whose_state_is_set_and_never_asked_for_is_restored() {
+        // Firecracker maps the memory of a snapshot, and reads little.
+        let calls = |flags: i32, asks: Option<&str>| {
+            let sets = ["KVM_SET_REGS", "KVM_SET_XSAVE", "KVM_SET_VCPU_EVENTS"];
+            let sets = sets.iter().zip([40, 50, 60]).map(|(name, at)| vcpu(name, at, 0));
+            let asks = asks.map(|name| vcpu(name, 30, 0));
+            [maps(20, flags)].into_iter().chain(asks).chain(sets).collect::<Vec<_>>()
+        };
+        let state = || phase("vCPU state", 61, 3);
+        let mapped = phase("snapshot mapped", 21, 0);
+        assert_eq!(told(calls(libc::MAP_PRIVATE, None)), [mapped, state()]);
+        // Shared memory is what other processes have of the guest's.
+        assert_eq!(told(calls(libc::MAP_SHARED, None)), [state()]);
+        assert_eq!(told(calls(libc::MAP_PRIVATE, Some("KVM_GET_SREGS"))), []);
+    }
+
+    #[test]
+    fn a_vm_that_boots_an_image_is_not_restored() {
+        // The image is read before the vCPU has a state, or the vCPU has its first registers alone.
+        let qemu = ["KVM_GET_XSAVE", "KVM_SET_XSAVE"].map(|name| vcpu(name, 40, 64)).into();
+        assert_eq!(told(qemu), []);
+        let small = ["KVM_SET_SREGS", "KVM_SET_REGS"];
+        let small = small.iter().zip([30, 70]).map(|(name, at)| vcpu(name, at, at)).collect();
+        assert_eq!(told(small), []);
+    }
+}
