@@ -16,8 +16,10 @@
 //! until the notifier hears of its range. A user without a notifier may use it as long as no thread changes that range.
 
 mod area;
+mod discard;
 mod error;
 mod held;
+mod image;
 mod mappings;
 mod memory;
 mod notifier;
@@ -31,6 +33,7 @@ mod space;
 mod swap;
 
 pub use error::{Error, Fault};
+pub use image::Image;
 pub use mayfly_vm::Protection as Rights;
 pub use memory::{Backing, Protection, Resolved};
 pub use notifier::{Change, Notifier, PageChange, Reason};

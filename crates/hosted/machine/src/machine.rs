@@ -11,7 +11,7 @@ use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Caches, Config, Error, SlotZap, Vcpu, Vm};
 use rustix::thread::Pid;
 
-use crate::address_space::{self, Backing, Protection};
+use crate::address_space::{self, Backing};
 use crate::cache::{Lines, Oracle};
 use crate::reclaim::ReclaimThread;
 use crate::tlb::may_walk_late;
@@ -221,9 +221,7 @@ impl<F: Format> Machine<F> {
         size: u64,
         backing: Backing,
     ) -> Result<HostMemory, address_space::Error> {
-        let start = self.space.mmap(size, backing, Protection::ReadWrite)?;
-        let size = size.next_multiple_of(backing.unit());
-        Ok(HostMemory::new(Arc::clone(&self.space), start, size))
+        HostMemory::map(&self.space, size, backing)
     }
 
     /// A processor at the beginning of `program`.
@@ -246,9 +244,24 @@ impl<F: Format> Machine<F> {
     ///
     /// As [`Vm::create`].
     pub fn create_vm_with(&self, options: VmOptions) -> Result<MachineVm<F>, Error> {
-        let VmOptions { pace, slot_zap, slice, coherent_swap, caches } = options;
+        let vm = Vm::create(self.config(&self.space, options))?;
+        let telling = Telling::new(vm.clone(), options.coherent_swap);
+        let told = Told::new(&self.space, telling);
+        Ok(MachineVm { vm, _told: told })
+    }
+
+    /// An address space beside the machine's own, as another process has: a change in one is no business of a VM whose memory
+    /// is in the other.
+    pub fn another_space(&self) -> Arc<HostSpace> {
+        Arc::new(HostSpace::new(Arc::clone(self.hardware.arena())))
+    }
+
+    /// What a VM of the machine is made of that has its memory in `space`, for a caller that [creates](Vm::create) it and
+    /// registers by himself [who tells it](Telling) of what happens to that space.
+    pub fn config(&self, space: &Arc<HostSpace>, options: VmOptions) -> Config<MachineWorld<F>> {
+        let VmOptions { pace, slot_zap, slice, caches, .. } = options;
         let worker = Some(Arc::clone(self.worker.worker()));
-        let vm = Vm::create(Config {
+        Config {
             srcu: mayfly_srcu::Config { pace, worker, ..Default::default() },
             stage2: stage2::Config {
                 mmu: self.hardware.clone(),
@@ -256,14 +269,12 @@ impl<F: Format> Machine<F> {
                 reclaimer: Arc::clone(self.reclaimer()),
                 max_frames: usize::MAX,
             },
-            memory: Arc::clone(&self.space),
+            memory: Arc::clone(space),
             cache: self.cache.clone(),
             caches,
             slot_zap,
             slice,
-        })?;
-        let told = Told::new(&self.space, Telling::new(vm.clone(), coherent_swap));
-        Ok(MachineVm { vm, _told: told })
+        }
     }
 }
 

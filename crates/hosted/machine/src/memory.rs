@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 
 use crate::HostSpace;
+use crate::address_space::{Backing, Error, Image, Protection};
 
 /// A mapping in the host's address space, zeroed, unmapped with this handle. Its bytes are read and written as they
 /// might be by another thread, since guests do the same.
@@ -17,8 +18,43 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    pub(crate) fn new(space: Arc<HostSpace>, start: Hva, size: u64) -> Self {
-        Self { space, start, size }
+    /// Maps `size` bytes in `space`, rounded up to whole pages of the backing.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::mmap`].
+    pub fn map(space: &Arc<HostSpace>, size: u64, backing: Backing) -> Result<Self, Error> {
+        let start = space.mmap(size, backing, Protection::ReadWrite)?;
+        let size = size.next_multiple_of(backing.unit());
+        Ok(Self { space: Arc::clone(space), start, size })
+    }
+
+    /// Maps memory in `space` that begins as `image`.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::map_image`].
+    pub fn map_image(space: &Arc<HostSpace>, image: &Arc<Image>) -> Result<Self, Error> {
+        let start = space.map_image(image, Protection::ReadWrite)?;
+        Ok(Self { space: Arc::clone(space), start, size: image.size() })
+    }
+
+    /// Makes an image of what it holds, as which it goes on: [`HostSpace::freeze`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::freeze`].
+    pub fn freeze(&self) -> Result<Arc<Image>, Error> {
+        self.space.freeze(self.hvas())
+    }
+
+    /// Gives up what was written to it: [`HostSpace::discard`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::discard`].
+    pub fn discard(&self) -> Result<u64, Error> {
+        self.space.discard(self.hvas())
     }
 
     /// Where it begins: page-aligned.

@@ -112,6 +112,8 @@ impl<F: Format> Telling<F> {
             Host::Unmap => Reason::Unmap,
             Host::Exit => Reason::Exit,
             Host::Migrate => Reason::Migrate,
+            // No device gets it.
+            Host::Discard => Reason::Reclaim { coherent: true },
             Host::Reclaim => Reason::Reclaim { coherent: self.coherent_swap },
             Host::Protect => Reason::Protect,
             Host::Merge => Reason::Merge,
@@ -126,6 +128,12 @@ impl<F: Format> Notifier for Telling<F> {
         let reason = self.reason(change.reason);
         let told = mayfly_vm::Change { reason, old: change.old, new: change.new };
         let invalidation = self.vm.invalidate_start(change.range.start, bytes, told);
+        self.brackets.open(change, invalidation.leave());
+    }
+
+    fn discard_start(&self, change: &Change, next: &dyn Fn(u64) -> Range<u64>) {
+        let bytes = change.range.end.get() - change.range.start.get();
+        let invalidation = self.vm.invalidate_picked(change.range.start, bytes, next);
         self.brackets.open(change, invalidation.leave());
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::Level;
 
+use super::image::Image;
 use super::memory::Protection;
+use super::pages::Released;
 
 /// The pages that areas may have: 16 TiB up to 128 TiB, where a process has its own.
 const PAGES: Range<u64> = 1 << 32..1 << 35;
@@ -29,6 +31,8 @@ pub(super) enum Kind {
     Contiguous(Arc<Blocks>),
     /// From one block, again and again.
     Shared(Arc<Block>),
+    /// From an image, until it is written, and then from the page table. The image's first page is behind page `origin`.
+    Image { image: Arc<Image>, origin: u64 },
 }
 
 /// Blocks of 1 GiB (the last may be less), for an area that began at page `origin`.
@@ -73,6 +77,24 @@ impl Block {
     }
 }
 
+impl Kind {
+    /// Adds to `released` what goes with the last area that has it.
+    pub(super) fn release(self, released: &mut Released) {
+        match self {
+            Self::OnDemand { .. } | Self::Contiguous(_) => {}
+            Self::Shared(block) => {
+                let last = Arc::into_inner(block);
+                released.extend(last.map(|block| (block.first, block.level.pages())));
+            }
+            Self::Image { image, .. } => {
+                if let Some(mut last) = Arc::into_inner(image) {
+                    released.extend(last.take());
+                }
+            }
+        }
+    }
+}
+
 impl Area {
     /// Whether `other`, that begins where this ends, is the same but for its range.
     fn goes_on_with(&self, other: &Self) -> bool {
@@ -80,6 +102,9 @@ impl Area {
             (Kind::OnDemand { huge }, Kind::OnDemand { huge: other }) => huge == other,
             (Kind::Contiguous(blocks), Kind::Contiguous(other)) => Arc::ptr_eq(blocks, other),
             (Kind::Shared(block), Kind::Shared(other)) => Arc::ptr_eq(block, other),
+            (Kind::Image { image, origin }, Kind::Image { image: other, origin: beside }) => {
+                Arc::ptr_eq(image, other) && origin == beside
+            }
             _ => false,
         };
         self.protection == other.protection && same_kind
@@ -158,6 +183,17 @@ impl Areas {
             .into_iter()
             .filter_map(|range| Some((range.clone(), self.areas.remove(&range.start)?)))
             .collect()
+    }
+
+    /// Has the areas within `pages`, to whose ends it has been split, get their frames from `kind`. Returns where they got
+    /// them from before.
+    pub(super) fn change_kinds(
+        &mut self,
+        pages: Range<u64>,
+        kind: &Kind,
+    ) -> impl Iterator<Item = Kind> {
+        let areas = self.areas.range_mut(pages);
+        areas.map(|(_, area)| std::mem::replace(&mut area.kind, kind.clone()))
     }
 
     /// Protects the areas within `pages`, to whose ends it has been split.

@@ -1,7 +1,6 @@
 //! What is mapped: the areas of an address space, and the frames of their pages.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use mayfly_stage2::Level;
 
@@ -22,6 +21,8 @@ pub(super) enum Obstacle {
     Shared,
     /// It is just getting a frame of its own.
     Leaving,
+    /// The page table has no place yet for what it has.
+    NoPlace,
 }
 
 impl Mappings {
@@ -33,24 +34,31 @@ impl Mappings {
         store: Store<'_>,
     ) -> Result<Result<Resolved, Obstacle>, Fault> {
         let (range, area) = self.areas.find(page).ok_or(Fault::NotMapped)?;
-        let mut writable = area.protection == Protection::ReadWrite;
+        let writable = area.protection == Protection::ReadWrite;
         if write && !writable {
             return Err(Fault::ReadOnly);
         }
-        let (pfn, level) = match &area.kind {
-            Kind::OnDemand { .. } => match self.pages.bring_in(page, store)? {
-                (Held::Own(pfn), level) => (pfn, level),
-                (Held::Leaving, _) => return Ok(Err(Obstacle::Leaving)),
-                (Held::Shared(_), _) if write => return Ok(Err(Obstacle::Shared)),
-                (Held::Shared(pfn), level) => {
-                    writable = false;
-                    (pfn, level)
-                }
+        let there = |pfn, level, writable| Ok(Ok(Resolved { pfn, level, writable }));
+        let (held, level) = match &area.kind {
+            Kind::Contiguous(blocks) => {
+                return there(blocks.frame(page), largest(page, &range, Level::GIB1), writable);
+            }
+            Kind::Shared(block) => {
+                return there(block.frame(page), largest(page, &range, block.level), writable);
+            }
+            Kind::OnDemand { .. } => self.pages.bring_in(page, store)?,
+            Kind::Image { .. } => match self.image_frame(page) {
+                Some(frame) => (Held::Shared(frame), Level::PAGE),
+                None if self.pages.has_place(page) => self.pages.bring_in(page, store)?,
+                None => return Ok(Err(Obstacle::NoPlace)),
             },
-            Kind::Contiguous(blocks) => (blocks.frame(page), largest(page, &range, Level::GIB1)),
-            Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
         };
-        Ok(Ok(Resolved { pfn, level, writable }))
+        match held {
+            Held::Own(pfn) => there(pfn, level, writable),
+            Held::Leaving => Ok(Err(Obstacle::Leaving)),
+            Held::Shared(_) if write => Ok(Err(Obstacle::Shared)),
+            Held::Shared(pfn) => there(pfn, level, false),
+        }
     }
 
     /// The parts of `pages` that are mapped, in order.
@@ -62,11 +70,19 @@ impl Mappings {
 
     /// Whether all of `pages` are mapped, and each has a frame of which the page table knows.
     pub(super) fn check_on_demand(&self, pages: &Range<u64>) -> Result<(), Error> {
+        self.check(pages, |kind| matches!(kind, Kind::OnDemand { .. }))
+    }
+
+    /// Whether all of `pages` are mapped, and the page table knows what was written to each.
+    pub(super) fn check_in_pages(&self, pages: &Range<u64>) -> Result<(), Error> {
+        self.check(pages, |kind| matches!(kind, Kind::OnDemand { .. } | Kind::Image { .. }))
+    }
+
+    fn check(&self, pages: &Range<u64>, is_such: impl Fn(&Kind) -> bool) -> Result<(), Error> {
         if !self.areas.cover(pages.clone()) {
             return Err(Error::NotMapped);
         }
-        let is_on_demand = |(_, area): (_, &Area)| matches!(area.kind, Kind::OnDemand { .. });
-        if self.areas.overlapping(pages.clone()).all(is_on_demand) {
+        if self.areas.overlapping(pages.clone()).all(|(_, area)| is_such(&area.kind)) {
             Ok(())
         } else {
             Err(Error::Invalid)
@@ -79,20 +95,18 @@ impl Mappings {
         let taken = self.areas.take(pages);
         for (range, area) in &taken {
             match &area.kind {
-                Kind::OnDemand { .. } => self.pages.remove(range, store, released),
+                Kind::OnDemand { .. } | Kind::Image { .. } => {
+                    self.pages.remove(range, store, released);
+                }
                 Kind::Contiguous(blocks) => released.extend(blocks.runs(range.clone())),
                 Kind::Shared(_) => {}
             }
         }
         for (range, area) in taken {
-            match area.kind {
-                Kind::OnDemand { .. } => self.forget_chunks(&range),
-                Kind::Contiguous(_) => {}
-                Kind::Shared(block) => {
-                    let last = Arc::into_inner(block);
-                    released.extend(last.map(|block| (block.first, block.level.pages())));
-                }
+            if matches!(area.kind, Kind::OnDemand { .. } | Kind::Image { .. }) {
+                self.forget_chunks(&range);
             }
+            area.kind.release(released);
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Reason {
     Migrate,
     /// Its contents go to swap, and its frame gets another use.
     Reclaim,
+    /// It becomes again what it was when it was mapped: `madvise(MADV_DONTNEED)`.
+    Discard,
     /// It may be written no more: `mprotect(2)`.
     Protect,
     /// A frame of equal contents takes its frame's place, to be shared.
@@ -70,6 +72,15 @@ pub trait Notifier: Send + Sync {
     /// The range is about to change. When this returns, the notifier does no more with the frames of it than
     /// [`Change::new`] says; and what it resolves before the end it must not use after.
     fn invalidate_start(&self, change: &Change);
+
+    /// As [`Notifier::invalidate_start`], where of the range only those pages go that `next` leads to. It says which are next,
+    /// from some page on, counted from the first of the range: of those that follow each other, the first and the one behind
+    /// the last; and an empty range behind all, if there are none. A notifier that lets go of the whole range need not do
+    /// anything else.
+    fn discard_start(&self, change: &Change, next: &dyn Fn(u64) -> Range<u64>) {
+        let _ = next;
+        self.invalidate_start(change);
+    }
 
     /// Between start and end: the page at `page` is in another frame from now on. When this returns, the notifier uses
     /// the old one no more. Nor does it write to the new one, whatever its rights, before it is

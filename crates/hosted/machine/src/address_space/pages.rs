@@ -142,6 +142,14 @@ impl Chunk {
         Self::Small((0..CHUNK).map(|_| Slot::default()).collect())
     }
 
+    /// The place of `page`, which is one of its pages.
+    fn slot(&self, page: u64) -> &Slot {
+        match self {
+            Self::Huge(slot) => slot,
+            Self::Small(slots) => &slots[(page % CHUNK) as usize],
+        }
+    }
+
     /// Makes a huge page pages, in the same frames.
     fn split(&mut self) -> &mut [Slot] {
         if let Self::Huge(slot) = self {
@@ -218,13 +226,42 @@ impl PageTable {
         }
     }
 
+    /// Whether it has a place for what `page` has.
+    pub(super) fn has_place(&self, page: u64) -> bool {
+        self.chunks.contains_key(&(page / CHUNK))
+    }
+
+    /// Adds a place for what `page` has, and those around it, if there is none.
+    pub(super) fn make_place(&mut self, page: u64) {
+        self.chunks.entry(page / CHUNK).or_insert_with(Chunk::small);
+    }
+
+    /// Whether a page has anything: a frame, or something in swap.
+    pub(super) fn is_touched(&self, page: u64) -> bool {
+        let chunk = self.chunks.get(&(page / CHUNK));
+        chunk.is_some_and(|chunk| chunk.slot(page).place() != Place::Nowhere)
+    }
+
+    /// Those of `pages` that have anything, in order. Looks at the chunks that it has places for.
+    pub(super) fn touched(&self, pages: &Range<u64>) -> impl Iterator<Item = u64> {
+        let (first, end) = (pages.start, pages.end);
+        let chunks = chunks_of(pages).filter(|chunk| self.has_place(chunk.start));
+        let within = chunks.flat_map(move |chunk| chunk.start.max(first)..chunk.end.min(end));
+        within.filter(|&page| self.is_touched(page))
+    }
+
+    /// Takes out the frame of a page, which has nothing then; a huge page goes on as pages.
+    pub(super) fn take(&mut self, page: u64) -> Option<Pfn> {
+        let frame = self.frame(page)?;
+        self.replace(page, Place::Nowhere);
+        Some(frame)
+    }
+
     /// How a page has a frame, if it has one.
     pub(super) fn held(&self, page: u64) -> Option<Held> {
-        let (slot, offset) = match self.chunks.get(&(page / CHUNK))? {
-            Chunk::Huge(slot) => (slot, page % CHUNK),
-            Chunk::Small(slots) => (&slots[(page % CHUNK) as usize], 0),
-        };
-        match slot.place() {
+        let chunk = self.chunks.get(&(page / CHUNK))?;
+        let offset = if matches!(chunk, Chunk::Huge(_)) { page % CHUNK } else { 0 };
+        match chunk.slot(page).place() {
             Place::Frame(pfn) => Some(Held::Own(Pfn::new(pfn.get() + offset))),
             Place::Shared(pfn) => Some(Held::Shared(pfn)),
             Place::Leaving(_) => Some(Held::Leaving),
@@ -309,7 +346,7 @@ impl PageTable {
         }
     }
 
-    /// Takes out `pages`, to whose ends it has been split.
+    /// Gives up what `pages` have, to whose ends it has been split.
     pub(super) fn remove(&mut self, pages: &Range<u64>, store: Store<'_>, released: &mut Released) {
         for within in chunks_of(pages) {
             let Some(chunk) = self.chunks.get_mut(&(within.start / CHUNK)) else { continue };

@@ -1,8 +1,8 @@
 //! Pages that share a frame until one of them is written.
 //!
 //! A shared page keeps its frame to be read only, and has a reference to it. Pages come to share by [`HostSpace::fork`]
-//! and by being merged ([`HostSpace::merge`], which the [merger](crate::merger) calls); a page leaves by a write, which
-//! is a *break*: it gets a frame of its own with the same contents.
+//! and by being merged ([`HostSpace::merge`], which the [merger](crate::merger) calls); a page of an [image](super::Image)
+//! does so for the moment before it leaves. A page leaves by a write, which is a *break*: it gets a frame of its own with the same contents.
 //!
 //! *Locks.* A break happens where a vCPU resolves a page, inside a section of its VM. So the break may not wait for
 //! `changes`, whose holder may be waiting for that section to end. It takes `sharing` alone. A holder of `sharing` waits
@@ -277,17 +277,22 @@ impl HostSpace {
         matches!(self.mappings.read().pages.held(page), Some(Held::Shared(_)))
     }
 
-    /// The frame that `page` shares; nothing if it has one of its own, or none.
+    /// The frame that `page` shares, with an image or with other pages; nothing if it has one of its own, or none.
     fn to_break(&self, page: u64) -> Result<Option<Pfn>, Fault> {
-        let mappings = self.mappings.read();
-        let (_, area) = mappings.areas.find(page).ok_or(Fault::NotMapped)?;
-        if area.protection == Protection::ReadOnly {
-            return Err(Fault::ReadOnly);
+        {
+            let mappings = self.mappings.read();
+            let (_, area) = mappings.areas.find(page).ok_or(Fault::NotMapped)?;
+            if area.protection == Protection::ReadOnly {
+                return Err(Fault::ReadOnly);
+            }
+            if let Some(Held::Shared(frame)) = mappings.pages.held(page) {
+                return Ok(Some(frame));
+            }
+            if mappings.image_frame(page).is_none() {
+                return Ok(None);
+            }
         }
-        Ok(match mappings.pages.held(page) {
-            Some(Held::Shared(frame)) => Some(frame),
-            _ => None,
-        })
+        Ok(self.mappings.write().share_with_image(page, &self.arena))
     }
 
     /// Has nobody write to `pages` from here on: what there is of each, as it was before.

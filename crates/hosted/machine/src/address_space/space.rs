@@ -204,7 +204,16 @@ impl HostSpace {
                 Obstacle::Shared => self.unshare(page)?,
                 // The holder of the lock is just doing that.
                 Obstacle::Leaving => drop(self.sharing()),
+                Obstacle::NoPlace => self.make_place(page),
             }
+        }
+    }
+
+    /// Adds a place for what `page` gets, if it is mapped still.
+    fn make_place(&self, page: u64) {
+        let mut mappings = self.mappings.write();
+        if mappings.areas.find(page).is_some() {
+            mappings.pages.make_place(page);
         }
     }
 
@@ -274,25 +283,36 @@ impl HostSpace {
     /// Changes what `edit` does, between notifications; the caller has `changes`.
     ///
     /// A page of the range that gets a frame of its own meanwhile does so before `edit` or after it.
-    pub(super) fn bracket(
+    pub(super) fn bracket<T>(
         &self,
         change: &Change,
-        edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released),
-    ) {
+        edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released) -> T,
+    ) -> T {
+        self.bracket_by(change, |notifier| notifier.invalidate_start(change), edit)
+    }
+
+    /// The same, where notifiers hear of the start by `start`.
+    pub(super) fn bracket_by<T>(
+        &self,
+        change: &Change,
+        start: impl Fn(&dyn Notifier),
+        edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released) -> T,
+    ) -> T {
         let registered = self.registered();
         self.sharing().changing = page(change.range.start)..page(change.range.end);
-        registered.tell(|notifier| notifier.invalidate_start(change));
+        registered.tell(start);
         let mut released = Released::new();
-        {
+        let edited = {
             let _sharing = self.sharing();
-            edit(&mut self.mappings.write(), self.store(), &mut released);
-        }
+            edit(&mut self.mappings.write(), self.store(), &mut released)
+        };
         registered.tell(|notifier| notifier.invalidate_end(change));
         self.sharing().changing = 0..0;
         for (first, count) in released {
             self.arena.put_run(first, count);
         }
         self.held.release_paid(&self.arena);
+        edited
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mayfly_record::{ResultRow, Samples};
 
 use super::names::{
-    AT_ONCE, DESTROY, FIRST_EXIT, FORK, FORKS_AT_ONCE, OWN_IDLE, REGISTERS, REQUESTS,
+    AT_ONCE, DESTROY, FIRST_EXIT, FORK, FORKS_AT_ONCE, MOST_UNSHARED, OWN_IDLE, REGISTERS, REQUESTS,
 };
 use super::template::{Design, Fork, Template};
 use crate::start::{Start, Starts};
@@ -14,9 +14,6 @@ use crate::work::{self, Spent, ThreadRole, Used};
 
 /// What measured work begins from.
 const REQUEST: &str = "a fork's first request";
-
-/// Bytes of the most memory that forks which share none have at once.
-const MOST: usize = 1 << 30;
 
 /// One design, and what came of its forks.
 pub(super) struct Measured {
@@ -45,13 +42,13 @@ impl Measured {
     pub(super) fn new(template: &Template, variant: &'static str) -> anyhow::Result<Self> {
         let design = Design::of(variant);
         let mut ahead = <[Vec<_>; REQUESTS.len()]>::default();
-        for (ahead, pages) in ahead.iter_mut().zip(&REQUESTS) {
-            let (mut fork, _) = template.fork(design, pages.count, &[])?;
-            fork.request()?;
-            if design == Design::Prefetch {
+        if design == Design::Prefetch {
+            for (ahead, pages) in ahead.iter_mut().zip(&REQUESTS) {
+                let (mut fork, _) = template.fork(design, pages.count, &[])?;
+                fork.request()?;
                 *ahead = template.written(&fork)?;
+                fork.destroy();
             }
-            fork.destroy();
         }
         Ok(Self {
             design,
@@ -141,7 +138,7 @@ impl Measured {
         size: usize,
     ) -> anyhow::Result<()> {
         let shares = self.design != Design::Copy;
-        let most = if shares { usize::MAX } else { (MOST / size).max(1) };
+        let most = if shares { usize::MAX } else { (MOST_UNSHARED / size).max(1) };
         let count = most.min(forks as usize);
         let mut all: Vec<Fork> = Vec::with_capacity(count);
         for _ in 0..count {

@@ -62,6 +62,9 @@ const ROUNDS: u32 = 10;
 const FORKS: u32 = 100;
 pub(super) const MEMORY: Size = Size::blocks(32);
 
+/// Bytes of the most memory that forks which share none have at once.
+pub(super) const MOST_UNSHARED: usize = 1 << 30;
+
 /// How often each design goes through all requests.
 pub(super) fn rounds(request: &Request<'_>) -> u32 {
     request.params.rounds.unwrap_or(ROUNDS)

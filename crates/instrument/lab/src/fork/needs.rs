@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::names::{MEMORY, REQUESTS, forks, rounds};
+use super::names::{MEMORY, MOST_UNSHARED, REQUESTS, forks, rounds};
 use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::needs::Needs;
@@ -16,8 +16,6 @@ const GIB: Duration = Duration::from_millis(900);
 /// A fork beside others.
 const FORK: Duration = Duration::from_millis(2);
 
-/// What forks that share nothing have together.
-const AT_ONCE: u64 = 1 << 30;
 /// The template, its snapshot, and two forks.
 const COPIES: u64 = 4;
 /// What the kernel has for a VM beside its memory.
@@ -48,7 +46,10 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
         (ROUND + GIB.mul_f64(gib)) * rounds + FORK * forks
     };
     let own = u64::from(forks) * (VM + REQUESTS[0].count as u64 * 4096);
-    let at_once = AT_ONCE.max(largest.bytes()).min(u64::from(forks) * largest.bytes()).max(own);
+    let at_once = (MOST_UNSHARED as u64)
+        .max(largest.bytes())
+        .min(u64::from(forks) * largest.bytes())
+        .max(own);
     Needs {
         memory: COPIES * largest.bytes() + at_once,
         space: u64::from(forks.max(2)) * (largest.bytes() + VM),

@@ -14,7 +14,7 @@ pub(super) const PAGE: usize = 4096;
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
 
-/// Where the pages are that requests write: each has another page beside it, which they leave alone.
+/// Where the pages begin that requests write, one after the other.
 pub(super) const FIRST: usize = Payload::FREE as usize;
 
 /// How a fork gets its memory.
@@ -87,7 +87,7 @@ impl Template {
         Ok(Self { kvm: Kvm::open()?, snapshot: Arc::new(snapshot) })
     }
 
-    /// Makes a fork of which a request writes so many pages. `ahead` are pages to be written ahead, if that is the design.
+    /// Makes a fork of which a request writes so many pages. `ahead` are pages to be written ahead.
     pub(super) fn fork(
         &self,
         design: Design,
@@ -103,7 +103,7 @@ impl Template {
                 (memory, Some(served))
             }
         };
-        populate(&memory, design, ahead)?;
+        populate(&memory, ahead)?;
         let vm = Vm::create(&self.kvm)?;
         vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
         let mut vcpu = vm.create_vcpu(0)?;
@@ -126,7 +126,7 @@ impl Template {
             Design::Copy => self.snapshot.copy_to(&fork.memory)?,
             Design::MapPrivate | Design::Userfault | Design::Prefetch => fork.memory.give_back()?,
         }
-        populate(&fork.memory, design, ahead)
+        populate(&fork.memory, ahead)
     }
 
     /// The pages that a fork has written, those that follow each other together.
@@ -154,11 +154,9 @@ impl Template {
     }
 }
 
-fn populate(memory: &GuestMemory, design: Design, ahead: &[Range<usize>]) -> anyhow::Result<()> {
-    if design == Design::Prefetch {
-        for run in ahead {
-            memory.populate(run.clone())?;
-        }
+fn populate(memory: &GuestMemory, ahead: &[Range<usize>]) -> anyhow::Result<()> {
+    for run in ahead {
+        memory.populate(run.clone())?;
     }
     Ok(())
 }
