@@ -9,7 +9,7 @@ use mayfly_hypervisor::turns::Share;
 
 use super::scheduler::SCHEDULER;
 use crate::bare::processor::once::Once;
-use crate::bare::processor::timer;
+use crate::bare::processor::{spin, timer};
 
 /// A share of the machine's processor time.
 pub(crate) struct Account {
@@ -50,7 +50,13 @@ impl Account {
         if OWN.get().is_none() {
             OWN.set(Self::of(None, Share::WEIGHT, None));
         }
-        Arc::clone(OWN.get().expect("it was just set"))
+        // Processors come up at once: another one may be about to set it.
+        loop {
+            if let Some(own) = OWN.get() {
+                return Arc::clone(own);
+            }
+            spin::relax();
+        }
     }
 
     /// Its share. The caller has the scheduler's lock while it reads or writes it.
