@@ -76,6 +76,13 @@ synchronous:
 interrupt:
     mrs x16, icc_iar1_el1
     msr icc_eoir1_el1, x16
+    lsr x17, x16, #13
+    cbz x17, 1f
+    adrp x17, {taken}
+    ldr x18, [x17, :lo12:{taken}]
+    add x18, x18, #1
+    str x18, [x17, :lo12:{taken}]
+1:
     // With EOImode 1 it needs this; with 0 it is one thing more that is not expected.
     msr icc_dir_el1, x16
     cmp x16, #27
@@ -166,6 +173,7 @@ descend:
     first = sym super::episode::first,
     begin = sym super::episode::begin,
     again = sym super::episode::again,
+    taken = sym super::its::TAKEN,
 );
 
 #[panic_handler]

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::card;
 use crate::code::{self, RET};
 use crate::entry::{descend, execute, secondary};
+use crate::its::{self, ITS, ITS_BYTES};
 use crate::random::Random;
 use crate::registers;
 use crate::said::{UART, say, say_number, say_wrong, write};
@@ -193,8 +194,9 @@ fn set_up(random: &mut Random, number: usize) {
 
 /// An address that is worth a try: of devices, of nothing, of memory; mostly aligned.
 fn address(random: &mut Random) -> u64 {
-    let address = match random.below(8) {
+    let address = match random.below(9) {
         0 | 1 => DISTRIBUTOR + random.below(0x1_0010),
+        8 => ITS + its_offset(random),
         2 | 3 => REDISTRIBUTORS + random.below(REDISTRIBUTOR_BYTES * MAX_VCPUS as u64),
         4 => UART + random.below(0x1100),
         5 => FREE + random.below(FREE_BYTES),
@@ -206,6 +208,12 @@ fn address(random: &mut Random) -> u64 {
         }
     };
     if random.once_in(4) { address } else { address & !7 }
+}
+
+/// Anywhere in the frames of the ITS, or a register of theirs.
+fn its_offset(random: &mut Random) -> u64 {
+    const REGISTERS: [u64; 8] = [0, 8, 0x80, 0x88, 0x90, 0x100, 0x108, 0x1_0040];
+    if random.once_in(2) { random.below(ITS_BYTES + 8) } else { random.one_of(&REGISTERS) }
 }
 
 /// One episode: what ends it is an exception, or its own end.
@@ -238,7 +246,7 @@ fn episode(own: &mut Own) {
     let mut registers = [0; 16];
     registers.fill_with(|| address(random));
     let kind = loop {
-        let kind = random.below(19);
+        let kind = random.below(20);
         if KINDS.load(Ordering::Relaxed) >> kind & 1 == 1 {
             break kind;
         }
@@ -290,7 +298,15 @@ fn episode(own: &mut Own) {
             // The timer does not end this one.
             // SAFETY: the guest's own timer.
             unsafe { asm!("msr cntv_ctl_el0, xzr", "isb", options(nostack)) };
-            return (0..32).for_each(|_| card::drive(random, FREE, FREE_BYTES));
+            if kind == 18 {
+                return (0..32).for_each(|_| card::drive(random, FREE, FREE_BYTES));
+            }
+            // Nor do the LPIs that it sends.
+            // SAFETY: how many exceptions it may have.
+            unsafe { asm!("msr tpidr_el1, {}", in(reg) 0x100_u64, options(nostack)) };
+            let code = own.code.as_ptr() as u64;
+            (0..8).for_each(|_| its::drive(random, FREE, code));
+            return its::tell();
         }
         _ => return,
     }
