@@ -19,6 +19,8 @@ mod queue;
 pub mod net;
 
 pub use backend::Device;
-pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work};
+pub use block::{
+    Block, Clearing, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work,
+};
 pub use entropy::Entropy;
 pub use mmio::{Mmio, NotDrained, SIZE, STATE, Served};
