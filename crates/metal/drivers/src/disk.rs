@@ -26,18 +26,27 @@ mod feature {
     pub(super) const BLK_SIZE: u64 = 1 << 6;
     pub(super) const FLUSH: u64 = 1 << 9;
     pub(super) const CONFIG_WCE: u64 = 1 << 11;
+    pub(super) const DISCARD: u64 = 1 << 13;
+    pub(super) const WRITE_ZEROES: u64 = 1 << 14;
 }
 
 mod config {
     pub(super) const CAPACITY: usize = 0;
     pub(super) const SIZE_MAX: usize = 8;
     pub(super) const BLK_SIZE: usize = 20;
+    /// The most sectors of a range, and, behind that, the most ranges of a request.
+    pub(super) const DISCARD: usize = 36;
+    pub(super) const WRITE_ZEROES: usize = 48;
+    pub(super) const UNMAPS: usize = 56;
     pub(super) const GENERATION_TRIES: usize = 8;
 }
 
-/// What a request says of itself, and then the byte in which the device says how it has ended.
+/// What a request says of itself; then the byte in which the device says how it has ended; and the range that is cleared.
 const HEADER: usize = 16;
-const CONTROL: usize = 32;
+const RANGE: core::ops::Range<usize> = 32..48;
+const CONTROL: usize = 64;
+/// A flag of a range.
+const UNMAP: u32 = 1;
 /// No device says this.
 const NOT_YET: u8 = 0xff;
 
@@ -53,6 +62,12 @@ pub struct DiskInfo {
     pub has_cache: bool,
     /// The most bytes of a request: whole sectors, at most [`PIECE_BYTES`].
     pub most: usize,
+    /// The most bytes of a request that discards; 0 if the disk knows none.
+    pub most_discarded: u64,
+    /// The most bytes of a request that has them be zero; 0 if the disk knows none.
+    pub most_zeroed: u64,
+    /// The disk may give up what is to be zero.
+    pub unmaps: bool,
 }
 
 /// What a disk is to do.
@@ -64,6 +79,24 @@ pub enum Operation {
     Write(u64, usize),
     /// Keep what was written, when the power goes.
     Flush,
+    /// Give up so many bytes, of whole sectors, from a sector on: what is read there from then on is anything.
+    Discard(u64, u64),
+    /// Have so many bytes, of whole sectors, from a sector on be zero; and give them up, too, if that is `true` and the
+    /// [disk may](DiskInfo::unmaps).
+    Zero(u64, u64, bool),
+}
+
+impl Operation {
+    /// The range that it clears: its first sector, its bytes, and its flags.
+    fn cleared(self, unmaps: bool) -> Option<(u64, u64, u32)> {
+        match self {
+            Self::Discard(sector, len) => Some((sector, len, 0)),
+            Self::Zero(sector, len, gives_up) => {
+                Some((sector, len, if gives_up && unmaps { UNMAP } else { 0 }))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The disk has not carried a request out.
@@ -116,14 +149,16 @@ unsafe impl<P> Parts for Slot<P> {
         &mut self,
         then: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R,
     ) -> R {
-        let (header, status) = self.control.bytes_mut().split_at_mut(HEADER);
-        let status = &mut status[..1];
+        let (header, rest) = self.control.bytes_mut().split_at_mut(HEADER);
+        let (status, range) = rest.split_at_mut(RANGE.start - HEADER);
+        let (status, range) = (&mut status[..1], &range[..RANGE.len()]);
         match self.operation {
             Operation::Read(_, len) => {
                 then(&[header], &mut [&mut self.data.bytes_mut()[..len], status])
             }
             Operation::Write(_, len) => then(&[header, &self.data.bytes()[..len]], &mut [status]),
             Operation::Flush => then(&[header], &mut [status]),
+            Operation::Discard(..) | Operation::Zero(..) => then(&[header, range], &mut [status]),
         }
     }
 }
@@ -152,7 +187,12 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     fn prepare(
         transport: &mut T,
     ) -> Result<(Ring<H, Slot<P>, SIZE>, Vec<(Buffer, Buffer)>, Rooms, DiskInfo), Unusable> {
-        let known = feature::SIZE_MAX | feature::READ_ONLY | feature::BLK_SIZE | feature::FLUSH;
+        let known = feature::SIZE_MAX
+            | feature::READ_ONLY
+            | feature::BLK_SIZE
+            | feature::FLUSH
+            | feature::DISCARD
+            | feature::WRITE_ZEROES;
         let features = begin(transport, known)?;
         if features & (feature::FLUSH | feature::CONFIG_WCE) == feature::CONFIG_WCE {
             return Err(Unusable::Cache);
@@ -170,11 +210,29 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
             let whole = (most as usize).min(PIECE_BYTES) / SECTOR * SECTOR;
             if whole == 0 { Err(Unusable::SegmentSize(most)) } else { Ok(whole) }?
         };
+        let cleared = |feature: u64, offset: usize| {
+            if features & feature == 0 {
+                return Ok(0);
+            }
+            let (sectors, ranges) = (word(transport, offset)?, word(transport, offset + 4)?);
+            // One range is all that a request has.
+            Ok(if ranges == 0 { 0 } else { u64::from(sectors) * SECTOR as u64 })
+        };
+        let most_discarded = cleared(feature::DISCARD, config::DISCARD)?;
+        let most_zeroed = cleared(feature::WRITE_ZEROES, config::WRITE_ZEROES)?;
+        let unmaps = most_zeroed > 0
+            && transport
+                .read_config_space::<u8>(config::UNMAPS)
+                .map_err(|_| Unusable::Configuration)?
+                != 0;
         let info = DiskInfo {
             sectors: capacity(transport)?,
             read_only: features & feature::READ_ONLY != 0,
             has_cache: features & feature::FLUSH != 0,
             most,
+            most_discarded,
+            most_zeroed,
+            unmaps,
         };
         let ring = Ring::new(transport, 0)?;
         let (mut controls, mut data, mut free) = (Vec::new(), Vec::new(), Vec::new());
@@ -210,18 +268,28 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
     /// # Errors
     ///
     /// The slot, whose request has failed: its sectors are not the disk's, it is no whole number of them, or more than
-    /// [`DiskInfo::most`], or the disk is broken, or cannot be written.
+    /// [`DiskInfo::most`], or than what may be cleared at a time, or the disk is broken, or cannot be written.
     pub fn start(&mut self, mut slot: Slot<P>, operation: Operation) -> Result<(), Slot<P>> {
         slot.fail();
-        let fits = |sector: u64, len: usize| {
-            let count = (len / SECTOR) as u64;
+        let DiskInfo { most, most_discarded, most_zeroed, .. } = self.info;
+        let fits = |sector: u64, len: u64, most: u64| {
+            let count = len / SECTOR as u64;
             let ends = sector.checked_add(count).is_some_and(|end| end <= self.info.sectors);
-            ends && len > 0 && len.is_multiple_of(SECTOR) && len <= self.info.most
+            ends && len > 0 && len.is_multiple_of(SECTOR as u64) && len <= most
         };
+        let is_written = !self.info.read_only;
         let (kind, sector, may) = match operation {
-            Operation::Read(sector, len) => (0_u32, sector, fits(sector, len)),
-            Operation::Write(sector, len) => (1, sector, fits(sector, len) && !self.info.read_only),
+            Operation::Read(sector, len) => (0_u32, sector, fits(sector, len as u64, most as u64)),
+            Operation::Write(sector, len) => {
+                (1, sector, is_written && fits(sector, len as u64, most as u64))
+            }
             Operation::Flush => (4, 0, self.info.has_cache),
+            Operation::Discard(sector, len) => {
+                (11, 0, is_written && fits(sector, len, most_discarded))
+            }
+            Operation::Zero(sector, len, _) => {
+                (13, 0, is_written && fits(sector, len, most_zeroed))
+            }
         };
         if !may || self.device.broken().is_some() {
             return Err(slot);
@@ -231,6 +299,12 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
         header[..HEADER].fill(0);
         header[..4].copy_from_slice(&kind.to_le_bytes());
         header[8..HEADER].copy_from_slice(&sector.to_le_bytes());
+        if let Some((sector, len, flags)) = operation.cleared(self.info.unmaps) {
+            let range = &mut header[RANGE];
+            range[..8].copy_from_slice(&sector.to_le_bytes());
+            range[8..12].copy_from_slice(&((len / SECTOR as u64) as u32).to_le_bytes());
+            range[12..].copy_from_slice(&flags.to_le_bytes());
+        }
         self.ring.add(slot)?;
         self.ring.notify(&mut self.device.transport);
         Ok(())

@@ -98,14 +98,14 @@ impl Flights {
         self.0[flight] = Flight { is_to_flush: keeps, ..new };
     }
 
-    /// The next piece that may begin, of at most `most` bytes: of the request that began first, so that none waits for those
-    /// that come after it.
-    pub fn next_piece(&self, most: u64) -> Option<Piece> {
+    /// The next piece that may begin, of at most `most` bytes, which depend on the request: of the request that began first, so
+    /// that none waits for those that come after it.
+    pub fn next_piece(&self, most: impl Fn(usize) -> u64) -> Option<Piece> {
         let waits = |flight: &Flight| {
             self.0.iter().any(|other| other.is_taken && other.epoch != flight.epoch)
         };
         let next = |(place, flight): (usize, &Flight)| {
-            let part = flight.next(most).filter(|_| !waits(flight))?;
+            let part = flight.next(most(place)).filter(|_| !waits(flight))?;
             Some((flight.number, Piece { flight: place, part }))
         };
         let all = self.0.iter().enumerate().filter_map(next);
@@ -165,7 +165,7 @@ mod tests {
                 order[place] = began;
             }
             while under_way.len() < 8
-                && let Some(piece) = flights.next_piece(1)
+                && let Some(piece) = flights.next_piece(|_| 1)
             {
                 flights.has_begun(piece);
                 under_way.push_back(piece.flight);
@@ -242,7 +242,7 @@ mod tests {
                             known.open().is_some_and(|has_more| has_more || !is_busy(flight))
                         };
                         let alone = known.values().all(|other| known.values().all(|one| one.epoch == other.epoch));
-                        match flights.next_piece(most) {
+                        match flights.next_piece(|flight| most + flight as u64) {
                             None => prop_assert!(!known.iter().any(may) || !alone),
                             Some(piece) => {
                                 prop_assert!(alone);
@@ -252,6 +252,7 @@ mod tests {
                                     Part::Data { offset, len } => {
                                         prop_assert_eq!(known.open(), Some(true));
                                         prop_assert_eq!(offset, known.begun);
+                                        let most = most + piece.flight as u64;
                                         prop_assert_eq!(len, most.min(known.len - known.begun));
                                         known.begun += len;
                                     }
@@ -296,7 +297,7 @@ mod tests {
         flights.has_ended(FLIGHTS, true);
         assert_eq!(flights.next_over(), None);
         let part = Part::Data { offset: 0, len: 4 };
-        assert_eq!(flights.next_piece(4), Some(Piece { flight: 0, part }));
+        assert_eq!(flights.next_piece(|_| 4), Some(Piece { flight: 0, part }));
         flights.fail(0);
         assert_eq!(flights.next_over(), Some((0, false)));
     }

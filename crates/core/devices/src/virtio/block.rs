@@ -6,14 +6,14 @@
 mod remote;
 mod request;
 
-pub use remote::{Remote, Request, Taken, Work};
+pub use remote::{Clearing, Remote, Request, Taken, Work};
 
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
-use request::Order;
+use request::{Order, Shape};
 
 const SECTOR: u64 = 512;
 
@@ -28,6 +28,8 @@ mod feature {
     pub(super) const READ_ONLY: u64 = 1 << 5;
     pub(super) const BLK_SIZE: u64 = 1 << 6;
     pub(super) const FLUSH: u64 = 1 << 9;
+    pub(super) const DISCARD: u64 = 1 << 13;
+    pub(super) const WRITE_ZEROES: u64 = 1 << 14;
 }
 
 /// The last byte that a request's driver gets.
@@ -166,11 +168,11 @@ impl<D: Disk> Backend for Block<D> {
     const ID: u32 = 2;
 
     fn features(&self) -> u64 {
-        features(self.disk.is_read_only())
+        features(self.disk.is_read_only(), Clearing::default())
     }
 
     fn config(&self, offset: u64) -> u8 {
-        config(self.disk.sectors(), offset)
+        config(self.disk.sectors(), Clearing::default(), offset)
     }
 
     /// The name that the guest knows the disk by.
@@ -198,7 +200,12 @@ impl<D: Disk> Backend for Block<D> {
         features: u64,
         memory: &impl GuestMemory,
     ) -> Result<u32, Malformed> {
-        let order = Order::parse(chain, self.disk.sectors(), self.disk.is_read_only(), memory)?;
+        let shape = Shape {
+            sectors: self.disk.sectors(),
+            is_read_only: self.disk.is_read_only(),
+            clearing: Clearing::default(),
+        };
+        let order = Order::parse(chain, shape, memory)?;
         let (status, written) = match order {
             Order::Read(start) => self.read(start, chain, memory),
             Order::Write(start) => match self.write(start, chain, memory) {
@@ -207,6 +214,8 @@ impl<D: Disk> Backend for Block<D> {
             },
             Order::Flush => (self.flush(), 0),
             Order::Id => request::identify(chain, &self.id, memory),
+            // Not of a disk that offers neither.
+            Order::Discard(..) | Order::Zero(..) => (Status::Unsupported, 0),
             Order::Wrong(status) => (status, 0),
         };
         request::end(chain, status, written, memory)
@@ -221,9 +230,16 @@ fn id_bytes(id: &str) -> [u8; ID_BYTES] {
     bytes
 }
 
-fn features(is_read_only: bool) -> u64 {
-    let read_only = if is_read_only { feature::READ_ONLY } else { 0 };
-    feature::SIZE_MAX | feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | read_only
+fn features(is_read_only: bool, clearing: Clearing) -> u64 {
+    let mut features = feature::SIZE_MAX | feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH;
+    for (bit, is_offered) in [
+        (feature::READ_ONLY, is_read_only),
+        (feature::DISCARD, clearing.discards > 0),
+        (feature::WRITE_ZEROES, clearing.zeroes > 0),
+    ] {
+        features |= if is_offered { bit } else { 0 };
+    }
+    features
 }
 
 /// Whether what is written is to be kept as soon as the write is answered: it is, where the driver has not taken the feature
@@ -233,13 +249,20 @@ const fn is_through(features: u64) -> bool {
 }
 
 /// The byte at `offset` into the configuration of a disk of so many sectors.
-fn config(sectors: u64, offset: u64) -> u8 {
+fn config(sectors: u64, clearing: Clearing, offset: u64) -> u8 {
+    let Clearing { discards, zeroes, unmaps } = clearing;
+    // A request has one range, if any. The ranges may begin at any sector.
     let number = match offset {
-        0..8 => sectors.to_le_bytes(),
-        8..16 => (u64::from(MAX_SEGMENT_BYTES) | u64::from(MAX_DATA_SEGMENTS) << 32).to_le_bytes(),
+        0..8 => sectors,
+        8..16 => u64::from(MAX_SEGMENT_BYTES) | u64::from(MAX_DATA_SEGMENTS) << 32,
         // The geometry that no disk has is in the first half.
-        16..24 => (SECTOR << 32).to_le_bytes(),
-        _ => [0; 8],
+        16..24 => SECTOR << 32,
+        // What nothing is said of is in the first half.
+        32..40 => u64::from(discards) << 32,
+        40..48 if discards > 0 => 1 | 1 << 32,
+        48..56 if zeroes > 0 => u64::from(zeroes) | 1 << 32,
+        56..64 if zeroes > 0 => unmaps.into(),
+        _ => 0,
     };
-    number[(offset % 8) as usize]
+    number.to_le_bytes()[(offset % 8) as usize]
 }

@@ -21,7 +21,9 @@ mod queue;
 pub mod net;
 
 pub use backend::Device;
-pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work};
+pub use block::{
+    Block, Clearing, Disk, DiskError, MAX_SEGMENT_BYTES, Remote, Request, Taken, Work,
+};
 pub use console::Console;
 pub use entropy::Entropy;
 pub use mmio::{CHANGE_ALONE, CHANGING, Mmio, NotDrained, SIZE, STATE, Served};

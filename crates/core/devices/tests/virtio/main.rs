@@ -1,5 +1,6 @@
 //! Virtio devices: what the specification says, and drivers that do not keep to it.
 
+mod clearing;
 mod console;
 mod guest;
 mod hostile;

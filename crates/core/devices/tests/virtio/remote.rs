@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use crate::guest::*;
 use crate::{ALL, FLUSH, FLUSHES, GET_ID, READ, Ram, SECTORS, WRITE_OUT};
 
-const SIZE: u16 = 16;
+pub(crate) const SIZE: u16 = 16;
 
-struct Machine {
-    memory: Memory,
+pub(crate) struct Machine {
+    pub(crate) memory: Memory,
     driver: Driver,
-    device: Mmio<Remote>,
+    pub(crate) device: Mmio<Remote>,
 }
 
 impl Machine {
@@ -26,16 +26,20 @@ impl Machine {
     fn with(is_read_only: bool, features: u64) -> Self {
         let mut device = Mmio::new(Remote::new(SECTORS, is_read_only, "a disk elsewhere"));
         start(&mut device, features, SIZE.into());
+        Self::of(device)
+    }
+
+    pub(crate) fn of(device: Mmio<Remote>) -> Self {
         Self { memory: Memory::new(), driver: Driver { size: SIZE, available: 0 }, device }
     }
 
     /// Asks by three descriptors from `head` on. The header, the data and the status have places of their own.
-    fn ask(&mut self, head: u16, kind: u32, sector: u64, len: u32) {
+    pub(crate) fn ask(&mut self, head: u16, kind: u32, sector: u64, len: u32) {
         ask(&self.memory, head, kind, sector, len);
         self.driver.offer(&self.memory, head);
     }
 
-    fn take(&mut self) -> (Request, Taken) {
+    pub(crate) fn take(&mut self) -> (Request, Taken) {
         let mut request = Request::new();
         let taken = self.device.take_request(&mut request, &self.memory);
         (request, taken)
@@ -53,11 +57,11 @@ fn header(head: u16) -> u64 {
     DATA + 0x2000 * u64::from(head)
 }
 
-fn data(head: u16) -> u64 {
+pub(crate) fn data(head: u16) -> u64 {
     header(head) + 0x100
 }
 
-fn status(memory: &Memory, head: u16) -> u8 {
+pub(crate) fn status(memory: &Memory, head: u16) -> u8 {
     memory.get(header(head) + 0x20, 1)[0]
 }
 
@@ -65,7 +69,8 @@ fn ask(memory: &Memory, head: u16, kind: u32, sector: u64, len: u32) {
     memory.put(header(head), &kind.to_le_bytes());
     memory.put(header(head) + 8, &sector.to_le_bytes());
     memory.put(header(head) + 0x20, &[0xee]);
-    let writes = if kind == WRITE_OUT { 0 } else { WRITE };
+    // Writes, discards and zeroes.
+    let writes = if [WRITE_OUT, 11, 13].contains(&kind) { 0 } else { WRITE };
     descriptor(memory, DESCRIPTORS, head, (header(head), 16, NEXT, head + 1));
     descriptor(memory, DESCRIPTORS, head + 1, (data(head), len, NEXT | writes, head + 2));
     descriptor(memory, DESCRIPTORS, head + 2, (header(head) + 0x20, 1, WRITE, 0));
@@ -200,6 +205,7 @@ fn carry_out(
             disk.flush()
         }
         Work::Flush => disk.flush(),
+        Work::Discard { .. } | Work::Zero { .. } => unreachable!("neither is offered"),
     }
 }
 
@@ -255,7 +261,7 @@ proptest! {
                     Work::Read(start, len)
                     | Work::Write(start, len)
                     | Work::WriteThrough(start, len) => start + len,
-                    Work::Flush => 0,
+                    Work::Flush | Work::Discard { .. } | Work::Zero { .. } => 0,
                 };
                 prop_assert!(bytes <= SECTORS * 512);
                 let _ = request.put(0, &[1; 512], &machine.memory);

@@ -14,6 +14,8 @@ const READ_ONLY: u64 = 1 << 5;
 const BLK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
 const CONFIG_WCE: u64 = 1 << 11;
+const DISCARD: u64 = 1 << 13;
+const WRITE_ZEROES: u64 = 1 << 14;
 
 type Under = Disk<Host, Fake, u32>;
 
@@ -67,7 +69,15 @@ fn answer(device: &Fake, status: u8, data: &[u8]) -> (u32, u64, Vec<u8>) {
 #[test]
 fn requests_are_what_was_asked_for_and_end_as_the_device_says() {
     let (device, mut disk) = disk(FLUSH | BLK_SIZE | SIZE_MAX);
-    let info = DiskInfo { sectors: SECTORS, read_only: false, has_cache: true, most: PIECE_BYTES };
+    let info = DiskInfo {
+        sectors: SECTORS,
+        read_only: false,
+        has_cache: true,
+        most: PIECE_BYTES,
+        most_discarded: 0,
+        most_zeroed: 0,
+        unmaps: false,
+    };
     assert_eq!(disk.info(), info);
     let one = slot(&mut disk, 1);
     disk.start(one, Operation::Read(7, 1024)).unwrap();
@@ -92,6 +102,91 @@ fn requests_are_what_was_asked_for_and_end_as_the_device_says() {
         let ended = disk.ended().unwrap();
         assert_eq!(ended.result().is_ok(), status == 0);
         disk.give_back(ended);
+    }
+}
+
+/// A disk that discards up to 8 sectors at a time, and zeroes up to 4; so many ranges at a time.
+fn cleared(features: u64, ranges: u32, unmaps: u8) -> (Fake, Under) {
+    let mut config = config(0, 512);
+    for (at, word) in [(36, 8), (40, ranges), (48, 4), (52, ranges)] {
+        config[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
+    }
+    config[56] = unmaps;
+    let device = Fake::new(DeviceType::Block, VERSION_1 | features, &config);
+    let disk = Disk::new(device.clone()).unwrap();
+    (device, disk)
+}
+
+#[test]
+fn what_is_cleared_is_one_range_of_the_disk() {
+    for (unmaps, flag) in [(1, 1), (0, 0)] {
+        let (device, mut disk) = cleared(DISCARD | WRITE_ZEROES, 3, unmaps);
+        assert_eq!(
+            device.0.lock().unwrap().taken & (DISCARD | WRITE_ZEROES),
+            DISCARD | WRITE_ZEROES
+        );
+        for (operation, kind, range) in [
+            (Operation::Discard(5, 8 * 512), 11, (5, 8, 0)),
+            (Operation::Discard(SECTORS - 1, 512), 11, (SECTORS - 1, 1, 0)),
+            (Operation::Zero(5, 4 * 512, false), 13, (5, 4, 0)),
+            (Operation::Zero(6, 512, true), 13, (6, 1, flag)),
+        ] {
+            for status in [0, 1, 2, 255] {
+                let one = slot(&mut disk, 1);
+                disk.start(one, operation).unwrap();
+                let (is, sector, given) = answer(&device, status, &[]);
+                assert_eq!((is, sector, given.len()), (kind, 0, 16));
+                let found = (
+                    u64::from_le_bytes(given[..8].try_into().unwrap()),
+                    u32::from_le_bytes(given[8..12].try_into().unwrap()),
+                    u32::from_le_bytes(given[12..].try_into().unwrap()),
+                );
+                assert_eq!(found, range, "{operation:?}");
+                let ended = disk.ended().unwrap();
+                assert_eq!(ended.result().is_ok(), status == 0);
+                disk.give_back(ended);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_is_cleared_as_it_offers_and_not_beyond_its_end() {
+    for (features, ranges, most) in [
+        (DISCARD | WRITE_ZEROES, 1, (8 * 512, 4 * 512)),
+        (DISCARD, 1, (8 * 512, 0)),
+        (WRITE_ZEROES, u32::MAX, (0, 4 * 512)),
+        (DISCARD | WRITE_ZEROES, 0, (0, 0)),
+        (DISCARD | WRITE_ZEROES | READ_ONLY, 1, (8 * 512, 4 * 512)),
+    ] {
+        let (device, mut disk) = cleared(features, ranges, 1);
+        let info = disk.info();
+        assert_eq!((info.most_discarded, info.most_zeroed), most);
+        assert_eq!(info.unmaps, most.1 > 0);
+        for operation in [
+            Operation::Discard(0, 9 * 512),
+            Operation::Discard(SECTORS, 512),
+            Operation::Discard(SECTORS - 1, 1024),
+            Operation::Discard(u64::MAX, 512),
+            Operation::Discard(0, 0),
+            Operation::Discard(0, 100),
+            Operation::Zero(0, 5 * 512, true),
+            Operation::Zero(SECTORS - 1, 1024, false),
+            Operation::Zero(0, u64::MAX, false),
+        ] {
+            let one = slot(&mut disk, 1);
+            let refused = disk.start(one, operation).unwrap_err();
+            assert!(refused.result().is_err(), "{operation:?}");
+            disk.give_back(refused);
+        }
+        for (operation, most) in
+            [(Operation::Discard(0, 512), most.0), (Operation::Zero(0, 512, false), most.1)]
+        {
+            let one = slot(&mut disk, 1);
+            let is_started = disk.start(one, operation).is_ok();
+            assert_eq!(is_started, most > 0 && !info.read_only, "{operation:?}");
+        }
+        assert_eq!(device.next(0).is_some(), most != (0, 0) && !info.read_only);
     }
 }
 
@@ -143,6 +238,8 @@ fn what_is_not_on_the_disk_or_cannot_be_is_refused() {
         Operation::Read(0, PIECE_BYTES + SECTOR),
         Operation::Write(0, 512),
         Operation::Flush,
+        Operation::Discard(0, 512),
+        Operation::Zero(0, 512, false),
     ] {
         let one = slot(&mut disk, 1);
         let refused = disk.start(one, operation).unwrap_err();

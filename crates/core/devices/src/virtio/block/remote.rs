@@ -2,8 +2,8 @@
 
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
-use super::request::{self, Order};
-use super::{DiskError, HEADER, ID_BYTES, Status};
+use super::request::{self, Order, Shape};
+use super::{DiskError, HEADER, ID_BYTES, Status, feature};
 use crate::memory::{BadAddress, GuestMemory};
 use crate::virtio::backend::{Backend, sealed};
 use crate::virtio::chain::{Chain, Malformed};
@@ -12,19 +12,41 @@ use crate::virtio::queue::Used;
 
 const QUEUE: usize = 0;
 
+/// How a disk may be cleared, beside that it is written: by how many sectors of 512 bytes at a time at most. Where that is
+/// 0, it is not offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clearing {
+    /// Of sectors that are discarded. What is read of them from then on is anything.
+    pub discards: u32,
+    /// Of sectors that are to be zero.
+    pub zeroes: u32,
+    /// Sectors that are to be zero may be given up, too, if the driver asks for it.
+    pub unmaps: bool,
+}
+
 /// A block device that hands its requests to its embedder ([`Mmio::take_request`]), which answers them
 /// ([`Mmio::answer`]): several may be under way, and they may end in any order.
 #[derive(Debug)]
 pub struct Remote {
     sectors: u64,
     is_read_only: bool,
+    clearing: Clearing,
     id: [u8; ID_BYTES],
 }
 
 impl Remote {
     /// A device of so many sectors, which its guest knows by the first 20 bytes of `id`.
     pub fn new(sectors: u64, is_read_only: bool, id: &str) -> Self {
-        Self { sectors, is_read_only, id: super::id_bytes(id) }
+        Self { sectors, is_read_only, clearing: Clearing::default(), id: super::id_bytes(id) }
+    }
+
+    /// The same, which may be cleared so. One that is read-only may not.
+    #[must_use]
+    pub fn with_clearing(mut self, clearing: Clearing) -> Self {
+        if !self.is_read_only {
+            self.clearing = clearing;
+        }
+        self
     }
 }
 
@@ -36,11 +58,11 @@ impl Backend for Remote {
     const SERVED: usize = 1;
 
     fn features(&self) -> u64 {
-        super::features(self.is_read_only)
+        super::features(self.is_read_only, self.clearing)
     }
 
     fn config(&self, offset: u64) -> u8 {
-        super::config(self.sectors, offset)
+        super::config(self.sectors, self.clearing, offset)
     }
 
     /// The name that the guest knows the disk by.
@@ -52,10 +74,21 @@ impl Backend for Remote {
 
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         super::save(self.sectors, self.is_read_only, &self.id, to);
+        to.u32(self.clearing.discards);
+        to.u32(self.clearing.zeroes);
+        to.flag(self.clearing.unmaps);
     }
 
     fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
-        super::saved(self.sectors, self.is_read_only, from)
+        let id = super::saved(self.sectors, self.is_read_only, from)?;
+        let Clearing { discards, zeroes, unmaps } = self.clearing;
+        for (name, expected) in [("discards", discards), ("zeroes", zeroes)] {
+            let found = from.u32(name)?;
+            from.check(name, found.into(), found == expected)?;
+        }
+        let found = from.flag("unmaps")?;
+        from.check("unmaps", found.into(), found == unmaps)?;
+        Ok(id)
     }
 
     fn adopt(&mut self, id: Self::Saved) {
@@ -84,6 +117,26 @@ pub enum Work {
     WriteThrough(u64, u64),
     /// To have all that it has answered as written be kept from now on.
     Flush,
+    /// To give up bytes: what is read there from then on is anything.
+    Discard {
+        /// The first byte.
+        start: u64,
+        /// How many.
+        len: u64,
+        /// That is to be kept before it is answered.
+        is_through: bool,
+    },
+    /// To have bytes be zero.
+    Zero {
+        /// The first byte.
+        start: u64,
+        /// How many.
+        len: u64,
+        /// They may be given up, too: they stay zero.
+        unmaps: bool,
+        /// That is to be kept before it is answered.
+        is_through: bool,
+    },
 }
 
 /// What was found when a request was to be taken.
@@ -178,7 +231,8 @@ impl Mmio<Remote> {
         memory: &impl GuestMemory,
     ) -> Result<Taken, Malformed> {
         let (rules, epoch) = (self.rules(), self.epoch());
-        let is_through = super::is_through(self.agreed());
+        let agreed = self.agreed();
+        let is_through = super::is_through(agreed);
         let (queue, _) = self.queue(QUEUE);
         let head = loop {
             if let Some(head) = queue.next(rules, &mut request.chain, memory)? {
@@ -189,9 +243,16 @@ impl Mmio<Remote> {
             }
         };
         (request.head, request.epoch, request.reads) = (head, epoch, 0);
-        let Remote { sectors, is_read_only, id } = *self.device();
+        let Remote { sectors, is_read_only, clearing, id } = *self.device();
+        let taken = |feature: u64, most: u32| if agreed & feature == 0 { 0 } else { most };
+        let clearing = Clearing {
+            discards: taken(feature::DISCARD, clearing.discards),
+            zeroes: taken(feature::WRITE_ZEROES, clearing.zeroes),
+            unmaps: clearing.unmaps,
+        };
         let chain = &request.chain;
-        let (status, written) = match Order::parse(chain, sectors, is_read_only, memory)? {
+        let shape = Shape { sectors, is_read_only, clearing };
+        let (status, written) = match Order::parse(chain, shape, memory)? {
             Order::Read(start) => {
                 request.reads = chain.writable() - 1;
                 return Ok(Taken::Work(Work::Read(start, request.reads)));
@@ -207,6 +268,12 @@ impl Mmio<Remote> {
             // Nothing was written that would be to be kept.
             Order::Flush if is_read_only => (Status::Ok, 0),
             Order::Flush => return Ok(Taken::Work(Work::Flush)),
+            Order::Discard(start, len) => {
+                return Ok(Taken::Work(Work::Discard { start, len, is_through }));
+            }
+            Order::Zero(start, len, unmaps) => {
+                return Ok(Taken::Work(Work::Zero { start, len, unmaps, is_through }));
+            }
             Order::Id => request::identify(chain, &id, memory),
             Order::Wrong(status) => (status, 0),
         };

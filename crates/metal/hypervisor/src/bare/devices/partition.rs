@@ -7,6 +7,9 @@
 //! **Kept data.** A driver that does not flush has each write answered only when it is kept: the write's last piece is a
 //! flush of the machine's disk.
 //!
+//! **Clearing.** A discard is passed on to the machine's disk, and is not offered if the machine's disk knows none: what is done
+//! by writing would cost what a discard is to save. Sectors that are to be zero are passed on, too, or else are written.
+//!
 //! **Overlays.** The partition may lie under memory of the VM's: then all that is written goes there, and what was written is
 //! read from there ([`Overlay`]). That is done at once, a page at a time, and takes no room of the machine's disk. A flush has
 //! nothing to do.
@@ -20,8 +23,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use mayfly_devices::virtio::{DiskError, Mmio, Remote, Request, Taken, Work};
-use mayfly_drivers::Operation;
+use mayfly_devices::virtio::{Clearing, DiskError, Mmio, Remote, Request, Taken, Work};
+use mayfly_drivers::{DiskInfo, Operation, SECTOR};
 use mayfly_hypervisor::flights::{FLIGHTS, Flights, Part, Piece};
 use mayfly_vm::Device;
 use mayfly_vm::platform::lock::Lock;
@@ -38,6 +41,10 @@ use crate::bare::world::memory::GuestMemory;
 /// How much is copied to an overlay, or from it, at a time.
 const PAGE: usize = 4096;
 
+/// The most sectors that a request has be zero where that is done by writing: no more than a request writes otherwise, of 8
+/// MiB at most.
+const ZEROES_WRITTEN: u32 = 16 << 10;
+
 /// How long the end of a run waits for what is under way, in seconds.
 const PATIENCE: u64 = 10;
 
@@ -46,6 +53,7 @@ const PATIENCE: u64 = 10;
 pub(crate) struct Shape {
     sectors: u64,
     is_read_only: bool,
+    clearing: Clearing,
 }
 
 struct Requests {
@@ -75,6 +83,22 @@ const fn parts(work: Work) -> (u64, bool) {
         Work::Read(_, len) | Work::Write(_, len) => (len, false),
         Work::WriteThrough(_, len) => (len, true),
         Work::Flush => (0, true),
+        Work::Discard { len, is_through, .. } | Work::Zero { len, is_through, .. } => {
+            (len, is_through)
+        }
+    }
+}
+
+/// How a disk may be cleared that is written to the machine's, or to an overlay.
+fn clearing(disk: DiskInfo, is_overlaid: bool) -> Clearing {
+    let sectors = |bytes: u64| u32::try_from(bytes / SECTOR as u64).unwrap_or(u32::MAX);
+    if is_overlaid {
+        return Clearing { zeroes: ZEROES_WRITTEN, ..Clearing::default() };
+    }
+    Clearing {
+        discards: sectors(disk.most_discarded),
+        zeroes: if disk.most_zeroed == 0 { ZEROES_WRITTEN } else { sectors(disk.most_zeroed) },
+        unmaps: disk.unmaps,
     }
 }
 
@@ -88,13 +112,14 @@ impl Partition {
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
-        let make = |Shape { sectors, is_read_only }| {
-            Mmio::new(Remote::new(sectors, is_read_only, "mayfly"))
+        let make = |Shape { sectors, is_read_only, clearing }| {
+            Mmio::new(Remote::new(sectors, is_read_only, "mayfly").with_clearing(clearing))
         };
         let sectors = tenant.sectors();
         let overlay = over.map(|memory| Overlay::new(memory, sectors));
         let is_read_only = tenant.is_read_only() && overlay.is_none();
-        let shape = Shape { sectors, is_read_only };
+        let clearing = clearing(tenant.disk(), overlay.is_some());
+        let shape = Shape { sectors, is_read_only, clearing };
         let virtio = Arc::new(Virtio::new(world, shape, make, lines, interrupt, bell));
         let run = tenant.begin(bell);
         let all = (0..FLIGHTS).map(|_| (Request::new(), Work::Flush)).collect();
@@ -157,7 +182,10 @@ impl Partition {
             let (count, by) = match *work {
                 _ if !is_well => (&done.errors, 1),
                 Work::Read(_, len) => (&done.read, len),
-                Work::Write(_, len) | Work::WriteThrough(_, len) => (&done.written, len),
+                Work::Write(_, len) | Work::WriteThrough(_, len) | Work::Zero { len, .. } => {
+                    (&done.written, len)
+                }
+                Work::Discard { len, .. } => (&done.discarded, len),
                 Work::Flush => (&done.flushes, 1),
             };
             count.fetch_add(by, Ordering::Relaxed);
@@ -167,9 +195,22 @@ impl Partition {
         }
     }
 
+    /// The most bytes of a piece of some work.
+    fn most(&self, work: Work) -> u64 {
+        let disk = self.tenant.disk();
+        match work {
+            Work::Discard { .. } => disk.most_discarded,
+            Work::Zero { .. } if disk.most_zeroed > 0 && self.overlay.is_none() => disk.most_zeroed,
+            _ => disk.most as u64,
+        }
+    }
+
     /// Starts a piece, if there is one, and room for it.
     fn start(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
-        let Some(piece) = requests.flights.next_piece(self.tenant.most()) else { return false };
+        let Requests { flights, all, .. } = &*requests;
+        let Some(piece) = flights.next_piece(|flight| self.most(all[flight].1)) else {
+            return false;
+        };
         let piece = match &self.overlay {
             None => piece,
             Some(overlay) => match self.carry_out(overlay, piece, requests, ram) {
@@ -197,7 +238,8 @@ impl Partition {
         let Piece { flight, part } = piece;
         let (request, work) = &all[flight];
         let (part, is_well) = match (*work, part) {
-            (_, Part::Flush) | (Work::Flush, _) => (part, true),
+            // An overlay offers no discards.
+            (_, Part::Flush) | (Work::Flush | Work::Discard { .. }, _) => (part, true),
             (Work::Read(start, _), Part::Data { offset, len }) => {
                 let found = overlay.part(start + offset, len);
                 if let Ok((len, false)) = found {
@@ -219,6 +261,12 @@ impl Partition {
                 });
                 let is_written = is_there && overlay.write(start + offset, page).is_ok();
                 (Part::Data { offset, len }, is_written)
+            }
+            (Work::Zero { start, .. }, Part::Data { offset, len }) => {
+                let len = len.min(PAGE as u64);
+                let page = &mut page[..len as usize];
+                page.fill(0);
+                (Part::Data { offset, len }, overlay.write(start + offset, page).is_ok())
             }
         };
         flights.has_begun(Piece { flight, part });
@@ -244,11 +292,23 @@ impl Partition {
                 }
                 Operation::Write(start + offset, len as usize)
             }
+            (Work::Discard { start, .. }, Part::Data { offset, len }) => {
+                Operation::Discard(start + offset, len)
+            }
+            (Work::Zero { start, unmaps, .. }, Part::Data { offset, len })
+                if self.tenant.disk().most_zeroed > 0 =>
+            {
+                Operation::Zero(start + offset, len, unmaps)
+            }
+            (Work::Zero { start, .. }, Part::Data { offset, len }) => {
+                slot.data(len as usize).fill(0);
+                Operation::Write(start + offset, len as usize)
+            }
             (_, Part::Flush) | (Work::Flush, _) => Operation::Flush,
         };
         requests.flights.has_begun(piece);
         // A disk without a cache has written when it says so.
-        let started = if operation == Operation::Flush && !self.tenant.has_cache() {
+        let started = if operation == Operation::Flush && !self.tenant.disk().has_cache {
             requests.flights.has_ended(flight, true);
             Err(slot)
         } else {

@@ -10,7 +10,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use mayfly_drivers::{Broken, Operation, SECTOR, SLOTS, Slot};
+use mayfly_drivers::{Broken, DiskInfo, Operation, SECTOR, SLOTS, Slot};
 
 use super::disk::{self, OwnDisk};
 use crate::bare::processor::spin::SpinLock;
@@ -35,6 +35,7 @@ pub(crate) type PieceSlot = Slot<Option<Piece>>;
 pub(crate) struct Done {
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
+    pub(crate) discarded: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) errors: AtomicU64,
 }
@@ -60,11 +61,14 @@ pub(crate) struct Tenant {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [read, written, flushes, errors] =
-            [&self.read, &self.written, &self.flushes, &self.errors]
+        let [read, written, discarded, flushes, errors] =
+            [&self.read, &self.written, &self.discarded, &self.flushes, &self.errors]
                 .map(|count| count.load(Ordering::Relaxed));
-        let (read, written) = (read >> 10, written >> 10);
-        write!(f, "{read} KiB read, {written} KiB written, {flushes} flushes, {errors} errors")
+        let [read, written, discarded] = [read, written, discarded].map(|bytes| bytes >> 10);
+        write!(
+            f,
+            "{read} KiB read, {written} KiB written, {discarded} KiB discarded, {flushes} flushes, {errors} errors"
+        )
     }
 }
 
@@ -100,14 +104,9 @@ impl Tenant {
         self.is_read_only
     }
 
-    /// Whether the disk has a cache, which is to be flushed.
-    pub(crate) fn has_cache(&self) -> bool {
-        self.disk.info().has_cache
-    }
-
-    /// The most bytes of a piece.
-    pub(crate) fn most(&self) -> u64 {
-        self.disk.info().most as u64
+    /// What the disk is.
+    pub(crate) fn disk(&self) -> DiskInfo {
+        self.disk.info()
     }
 
     /// A run of the VM begins, whose devices have that bell. Its number.
@@ -144,20 +143,26 @@ impl Tenant {
     ///
     /// The slot, whose request has failed.
     pub(crate) fn start(&self, slot: PieceSlot, operation: Operation) -> Result<(), PieceSlot> {
-        let absolute = |start: u64, len: usize| {
+        let absolute = |start: u64, len: u64| {
             let sector = self.sectors.start.checked_add(start / SECTOR as u64)?;
-            let end = sector.checked_add(len.div_ceil(SECTOR) as u64)?;
+            let end = sector.checked_add(len.div_ceil(SECTOR as u64))?;
             (end <= self.sectors.end).then_some(sector)
         };
+        let written = |start, len| absolute(start, len).filter(|_| !self.is_read_only);
         let operation = match operation {
             Operation::Read(start, len) => {
-                absolute(start, len).map(|sector| Operation::Read(sector, len))
+                absolute(start, len as u64).map(|sector| Operation::Read(sector, len))
             }
-            Operation::Write(start, len) if !self.is_read_only => {
-                absolute(start, len).map(|sector| Operation::Write(sector, len))
+            Operation::Write(start, len) => {
+                written(start, len as u64).map(|sector| Operation::Write(sector, len))
             }
-            Operation::Write(..) => None,
             Operation::Flush => Some(Operation::Flush),
+            Operation::Discard(start, len) => {
+                written(start, len).map(|sector| Operation::Discard(sector, len))
+            }
+            Operation::Zero(start, len, unmaps) => {
+                written(start, len).map(|sector| Operation::Zero(sector, len, unmaps))
+            }
         };
         let Some(operation) = operation else { return Err(slot) };
         self.under_way.fetch_add(1, Ordering::Relaxed);
