@@ -39,6 +39,15 @@ impl HostMemory {
         Ok(Self { space: Arc::clone(space), start, size: image.size() })
     }
 
+    /// How many of its pages have a frame of their own: [`HostSpace::own_pages`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::own_pages`].
+    pub fn own_pages(&self) -> Result<u64, Error> {
+        self.space.own_pages(self.hvas())
+    }
+
     /// Makes an image of what it holds, as which it goes on: [`HostSpace::freeze`].
     ///
     /// # Errors

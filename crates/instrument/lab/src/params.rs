@@ -43,6 +43,8 @@ pub struct Params {
     /// Shares of a guest's memory that it writes to, in percent, to go through; none means the experiment's; see
     /// [`Bound::WRITTEN`].
     pub written: Vec<u32>,
+    /// Numbers of forks to go through, of each design; none means the experiment's; see [`Bound::FORKS`].
+    pub forks: Vec<u32>,
     /// Whether the host's page merger may run; it is left alone otherwise.
     pub ksm: Option<Ksm>,
 }
@@ -61,6 +63,7 @@ impl Params {
             (!self.zaps.is_empty(), Zap::PARAM),
             (self.pages_a_change.is_some(), Bound::PAGES_A_CHANGE.name),
             (!self.written.is_empty(), Bound::WRITTEN.name),
+            (!self.forks.is_empty(), Bound::FORKS.name),
             (self.ksm.is_some(), Ksm::PARAM),
         ]
         .into_iter()
@@ -85,6 +88,11 @@ impl Params {
     /// The shares that are written to go through, each once, as given; `default` where none was.
     pub fn written_or(&self, default: &[u32]) -> Vec<u32> {
         each_once(&self.written, default)
+    }
+
+    /// The numbers of forks to go through, each once, as given; `default` where none was.
+    pub fn forks_or(&self, default: &[u32]) -> Vec<u32> {
+        each_once(&self.forks, default)
     }
 
     /// The sizes of memory to go through, each once, as given; `default` where none was.
@@ -122,7 +130,7 @@ impl fmt::Display for Bound {
 
 impl Bound {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::VMS,
         Self::DEVICES,
         Self::VCPUS,
@@ -130,6 +138,7 @@ impl Bound {
         Self::ROUNDS,
         Self::PAGES_A_CHANGE,
         Self::WRITTEN,
+        Self::FORKS,
     ];
 
     /// Enough VMs for a p99.99, few enough that all samples fit in memory.
@@ -146,6 +155,9 @@ impl Bound {
     pub const PAGES_A_CHANGE: Self = Self { name: "pages-a-change", min: 1, max: 512 };
     /// In percent.
     pub const WRITTEN: Self = Self { name: "written", min: 1, max: 100 };
+
+    /// Each has memory and descriptors of its own, and all are there at once.
+    pub const FORKS: Self = Self { name: "forks", min: 1, max: 10_000 };
 
     /// Reads a value of this parameter.
     ///
@@ -261,6 +273,12 @@ mod tests {
         let params = Params { zaps: vec![Zap::Range, Zap::Range], ..Params::default() };
         assert_eq!(params.named().collect::<Vec<_>>(), ["zap"]);
         assert_eq!(params.zaps_or_all().collect::<Vec<_>>(), [Zap::Range]);
+        let params = Params { forks: vec![100, 1, 100], ..Params::default() };
+        assert_eq!(params.named().collect::<Vec<_>>(), ["forks"]);
+        assert_eq!(
+            (params.forks_or(&[]), Params::default().forks_or(&[7])),
+            (vec![100, 1], vec![7])
+        );
         assert_eq!(Params::default().zaps_or_all().count(), 2);
         assert_eq!(Params::default().named().count(), 0);
     }

@@ -320,8 +320,9 @@ fn dirty_log_tells_of_the_most_vcpus_and_of_the_smallest_share_that_was_written(
 
 /// A row of `fork` on KVM, of which each metric takes `ns`.
 fn forked(variant: &str, ns: u64) -> ResultRow {
-    let metrics = ["first_exit", "answer_500", "request_500", "reset_50", "at_once"];
+    let metrics = ["first_exit", "answer_500", "request_500", "reset_50", "parent_1000", "at_once"];
     row("fork", Backend::Kvm, variant, &metrics, ns)
+        .param("forks", 100)
         .param("memory", 64_u64 << 20)
         .counter("forks_at_once", 100)
         .counter("own_kib_idle", if variant == "copy" { 64 << 10 } else { 0 })
@@ -353,4 +354,37 @@ fn fork_says_what_each_design_costs_and_advises_what_is_cheaper_here() {
     let rows = [forked("copy", 3), forked("map-private", 2), skipped];
     let told = lines("fork", &rows, &x86());
     assert!(told.iter().all(|line| !line.contains("(userfaultfd)")), "{told:#?}");
+}
+
+#[test]
+fn fork_tells_of_the_most_forks_at_once_and_of_the_machine_beside_kvm_or_alone() {
+    let on_machine = |variant: &str, ns| {
+        let metrics = ["first_exit", "answer_500", "reset_50", "parent_1000"];
+        row("fork", Backend::Machine, variant, &metrics, ns)
+            .param("memory", 64_u64 << 20)
+            .param("forks", 1)
+    };
+    let machine = [
+        on_machine("copy", 9_000_000),
+        on_machine("map-private", 300_000),
+        on_machine("mayfly", 100_000),
+    ];
+    let told = lines("fork", &machine, &x86());
+    let line_of = |told: &[String]| line(told, "On the software machine").to_owned();
+    let ours = "of 64 MiB takes 100 us, 100 us and 100 us: until its guest has run";
+    assert!(line_of(&told).contains(ours), "{told:#?}");
+    let parent = "goes on loses 100 us, and 9.00 ms where it is copied";
+    assert!(line_of(&told).contains(parent), "{told:#?}");
+
+    let mut more = forked("map-private", 2_000_000).param("forks", 1000);
+    more.counters.insert("forks_at_once".to_owned(), 900);
+    let kvm = [forked("copy", 30_000_000), forked("map-private", 1_000_000), more];
+    let both: Vec<_> = kvm.into_iter().chain(machine).collect();
+    let told = lines("fork", &both, &x86());
+    assert!(
+        line(&told, "at once").contains("With up to 900 of them at once, one more takes 2.00 ms"),
+        "{told:#?}"
+    );
+    assert!(line(&told, "loses 1.00 ms").contains("1,000 pages again"), "{told:#?}");
+    line_of(&told);
 }

@@ -7,9 +7,23 @@ use mayfly_platform::address::Hva;
 use super::error::Error;
 use super::notifier::{Change, Reason};
 use super::numbers::whole_pages;
+use super::pages::Held;
 use super::space::HostSpace;
 
 impl HostSpace {
+    /// How many pages of `range` have a frame of their own, which they share with no other page and no image.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::discard`].
+    pub fn own_pages(&self, range: Range<Hva>) -> Result<u64, Error> {
+        let pages = whole_pages(&range)?;
+        let mappings = self.mappings.read();
+        mappings.check_in_pages(&pages)?;
+        let is_own = |page: &u64| matches!(mappings.pages.held(*page), Some(Held::Own(_)));
+        Ok(mappings.pages.touched(&pages).filter(is_own).count() as u64)
+    }
+
     /// Gives up what `range` holds, as `madvise(MADV_DONTNEED)` does: a page is what it was when it was mapped, zeroes or
     /// the [image's](HostSpace::map_image). Returns how many pages have given something up.
     ///

@@ -148,6 +148,12 @@ struct Parameters {
         allow_negative_numbers = true)]
     written: Vec<u32>,
 
+    /// How many forks there are, one after the other and at once. The option may be repeated, or take several numbers
+    /// separated by commas: the experiment runs with each of them
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = |text: &str| Bound::FORKS.parse(text),
+        allow_negative_numbers = true)]
+    forks: Vec<u32>,
+
     /// Use this host's page merger (KSM). This requires root; the run changes KSM's settings and restores them. With =alone,
     /// the default of --ksm, the run leaves KSM alone if another process has mergeable memory. With =shared, the run uses KSM even then
     #[arg(long = Ksm::PARAM, value_name = "alone|shared", num_args = 0..=1, require_equals = true,
@@ -228,6 +234,7 @@ impl Run {
             ref zaps,
             pages_a_change,
             ref written,
+            ref forks,
             ksm,
         } = self.params;
         Selection {
@@ -245,6 +252,7 @@ impl Run {
                 zaps: zaps.clone(),
                 pages_a_change,
                 written: written.clone(),
+                forks: forks.clone(),
                 ksm,
             },
             goal: Goal { precision: self.precision, seconds: self.time },
@@ -296,7 +304,7 @@ mod tests {
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
                     --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
-                    --zap range --rounds 3 --pages-a-change 8 --written 1,10 --ksm=shared --precision 5% --time 2m";
+                    --zap range --rounds 3 --pages-a-change 8 --written 1,10 --forks 1,1000 --ksm=shared --precision 5% --time 2m";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -311,6 +319,7 @@ mod tests {
         assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
         assert_eq!(selection.params.pages_a_change, Some(8));
         assert_eq!(selection.params.written, [1, 10]);
+        assert_eq!(selection.params.forks, [1, 1000]);
         assert_eq!(selection.params.ksm, Some(Ksm::Shared));
         assert_eq!(selection.goal, Goal { precision: Some(0.05), seconds: Some(120.0) });
     }

@@ -3,10 +3,12 @@
 use mayfly_record::{ResultRow, units};
 
 use super::names::{
-    AT_ONCE, COPY, FIRST_EXIT, FORKS_AT_ONCE, MAP_PRIVATE, OWN_IDLE, PREFETCH, REQUESTS, USERFAULT,
+    AT_ONCE, COPY, FIRST_EXIT, FORKS_AT_ONCE, MAP_PRIVATE, OWN_IDLE, PARENT, PREFETCH, REQUESTS,
+    USERFAULT,
 };
 use crate::answers::Answer;
-use crate::params::Size;
+use crate::experiment::Variant;
+use crate::params::{Bound, Size};
 use crate::rows::{Rows, times};
 
 /// The request that a person reads of: the one in the middle.
@@ -15,7 +17,8 @@ const ASKED: usize = 1;
 /// What forks cost here, by design, and what to do.
 pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let rows = Rows::of(rows);
-    let bytes = rows.on_kvm(MAP_PRIVATE).most(Size::PARAM).1;
+    let on_kvm = rows.on_kvm(MAP_PRIVATE).most(Size::PARAM).1;
+    let bytes = if on_kvm > 0 { on_kvm } else { rows.mayfly().most(Size::PARAM).1 };
     let of = |variant| rows.on_kvm(variant).with(Size::PARAM, bytes);
     let [copy, mapped, faults, ahead] = [COPY, MAP_PRIVATE, USERFAULT, PREFETCH].map(of);
     let size = units::bytes(bytes);
@@ -62,11 +65,19 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
             REQUESTS[0].count
         ))
     };
+    let parent = || {
+        let parent = mapped.time(PARENT)?;
+        Some(format!(
+            "A guest that is forked and goes on loses {parent}: it stands still while its memory is copied to the \
+             snapshot, and writes 1,000 pages again."
+        ))
+    };
     let memory = || {
-        let forks = mapped.counter(FORKS_AT_ONCE)?;
+        let many = mapped.most(Bound::FORKS.name).0;
+        let forks = many.counter(FORKS_AT_ONCE)?;
         let kib = |rows: &Rows<'_>, name| rows.counter(name).map(|kib| units::bytes(kib << 10));
         let (idle, after) = (kib(&mapped, OWN_IDLE)?, kib(&mapped, REQUESTS[0].own)?);
-        let (time, copy) = (mapped.time(AT_ONCE)?, kib(&copy, OWN_IDLE)?);
+        let (time, copy) = (many.time(AT_ONCE)?, kib(&copy, OWN_IDLE)?);
         Some(format!(
             "A privately mapped fork has {idle} of its own before it runs, and {after} after {} pages; a copy has \
              {copy}. With up to {forks} of them at once, one more takes {time} until its answer.",
@@ -91,8 +102,30 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     };
     Answer::of(
         here().or_else(|| rows.kvm_not_measured()),
-        [copied(), served(), prefetched(), resets(), memory()],
+        [copied(), served(), prefetched(), resets(), parent(), memory(), on_machine(&rows, bytes)],
         advice(),
     )
     .by(Size::PARAM, bytes)
+}
+
+/// What forks of so many bytes cost on the software machine.
+fn on_machine(rows: &Rows<'_>, bytes: u64) -> Option<String> {
+    let (size, asked) = (units::bytes(bytes), &REQUESTS[ASKED]);
+    let of = |variant| rows.machine(variant).with(Size::PARAM, bytes);
+    let [ours, copy, linux] = [Variant::BASELINE, COPY, MAP_PRIVATE].map(of);
+    let each = |rows: &Rows<'_>| {
+        let (first, answer) = (rows.time(FIRST_EXIT)?, rows.time(asked.answer)?);
+        Some(format!("{first}, {answer} and {}", rows.time(REQUESTS[0].reset)?))
+    };
+    let (parent, copied) = (ours.time(PARENT)?, copy.time(PARENT)?);
+    Some(format!(
+        "On the software machine, Mayfly's fork of a guest of {size} takes {}: until its guest has run, until it has \
+         written {} pages, and to take back {}. A copy takes {}; an image of which the VM is told as Linux tells KVM, \
+         {}. The guest that is forked and goes on loses {parent}, and {copied} where it is copied.",
+        each(&ours)?,
+        asked.count,
+        REQUESTS[0].count,
+        each(&copy)?,
+        each(&linux)?,
+    ))
 }

@@ -1,186 +1,181 @@
-//! Forks of a guest on the running kernel's KVM.
+//! Forks on the running kernel's KVM: of a snapshot, which is a file in memory.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use mayfly_record::{ResultRow, Samples};
+use anyhow::{Context, bail, ensure};
+use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Snapshot, Userfault, Vcpu, Vm};
+use mayfly_record::Backend;
 
-use super::names::{
-    AT_ONCE, DESTROY, FIRST_EXIT, FORK, FORKS_AT_ONCE, MOST_UNSHARED, OWN_IDLE, REGISTERS, REQUESTS,
-};
-use super::template::{Design, Fork, Template};
-use crate::start::{Start, Starts};
-use crate::work::{self, Spent, ThreadRole, Used};
+use super::design::Design;
+use super::ground::{AGAIN, FIRST, Forked, Ground, Made, PAGE, Parent, content, touched};
+use crate::start::Start;
+use crate::work::Threads;
 
-/// What measured work begins from.
-const REQUEST: &str = "a fork's first request";
+/// The port that ends the guest's pass.
+const PORT: u16 = 0x10;
 
-/// One design, and what came of its forks.
-pub(super) struct Measured {
-    design: Design,
-    pub(super) variant: &'static str,
-    fork: Samples,
-    registers: Samples,
-    first_exit: Samples,
-    requests: [[Samples; 3]; REQUESTS.len()],
-    destroy: Samples,
-    at_once: Samples,
-    own: [u64; 1 + REQUESTS.len()],
-    forks_at_once: u64,
-    /// Pages that an earlier fork has written, for each request.
-    ahead: [Vec<Range<usize>>; REQUESTS.len()],
-    starts: Starts,
-    spent: Vec<Spent>,
-    /// Pages that held something else than they should.
-    wrong: usize,
-    /// Of forks that went back.
-    wrong_after_reset: usize,
+/// A guest that runs no more.
+pub(super) struct Template {
+    kvm: Kvm,
+    snapshot: Arc<Snapshot>,
 }
 
-impl Measured {
-    /// Nothing yet. Of a design that goes by what was written, a fork is run for each request.
-    pub(super) fn new(template: &Template, variant: &'static str) -> anyhow::Result<Self> {
-        let design = Design::of(variant);
-        let mut ahead = <[Vec<_>; REQUESTS.len()]>::default();
-        if design == Design::Prefetch {
-            for (ahead, pages) in ahead.iter_mut().zip(&REQUESTS) {
-                let (mut fork, _) = template.fork(design, pages.count, &[])?;
-                fork.request()?;
-                *ahead = template.written(&fork)?;
-                fork.destroy();
+/// A VM that begins as the template was.
+pub(super) struct Fork {
+    vm: Vm,
+    vcpu: Vcpu,
+    memory: GuestMemory,
+    userfault: Option<Userfault>,
+    passes: u32,
+}
+
+/// Memory for a guest, of which every page was written.
+fn written(size: usize) -> anyhow::Result<GuestMemory> {
+    let memory = GuestMemory::map(size)?;
+    Payload::install(&memory)?;
+    for offset in (FIRST..size).step_by(PAGE) {
+        memory.write(offset, &content(offset / PAGE).to_le_bytes())?;
+    }
+    Ok(memory)
+}
+
+fn payload(touch: Range<usize>) -> Payload {
+    Payload { touch: touch.start as u64..touch.end as u64, doorbell: None, port: PORT }
+}
+
+impl Template {
+    /// A guest of so many bytes, of which every page was written.
+    pub(super) fn new(size: usize) -> anyhow::Result<Self> {
+        let snapshot = Snapshot::take(&written(size)?).context("taking the snapshot")?;
+        Ok(Self { kvm: Kvm::open()?, snapshot: Arc::new(snapshot) })
+    }
+}
+
+impl Ground for Template {
+    const BACKEND: Backend = Backend::Kvm;
+
+    type Fork = Fork;
+
+    fn fork(
+        &self,
+        design: Design,
+        pages: usize,
+        ahead: &[Range<usize>],
+    ) -> anyhow::Result<(Fork, Made)> {
+        let begun = Instant::now();
+        let (memory, userfault) = match design {
+            Design::Copy => (self.snapshot.copied()?, None),
+            Design::MapPrivate | Design::Prefetch => (self.snapshot.mapped()?, None),
+            Design::Userfault => {
+                let (memory, served) = Userfault::of(&self.snapshot)?;
+                (memory, Some(served))
             }
-        }
-        Ok(Self {
-            design,
-            variant,
-            fork: Samples::default(),
-            registers: Samples::default(),
-            first_exit: Samples::default(),
-            requests: <[[Samples; 3]; REQUESTS.len()]>::default(),
-            destroy: Samples::default(),
-            at_once: Samples::default(),
-            own: [0; 1 + REQUESTS.len()],
-            forks_at_once: 0,
-            ahead,
-            starts: Starts::default(),
-            spent: Vec::new(),
-            wrong: 0,
-            wrong_after_reset: 0,
-        })
+            Design::Mayfly => bail!("KVM has no such forks"),
+        };
+        populate(&memory, ahead)?;
+        let vm = Vm::create(&self.kvm)?;
+        vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+        let mut vcpu = vm.create_vcpu(0)?;
+        let registers = Instant::now();
+        vcpu.load(&payload(touched(pages)))?;
+        let made = Made { fork: begun.elapsed(), registers: Some(registers.elapsed()) };
+        Ok((Fork { vm, vcpu, memory, userfault, passes: 0 }, made))
     }
 
-    /// One round: a fork that answers at once, and one for each request.
-    pub(super) fn round(&mut self, template: &Template) -> anyhow::Result<()> {
-        let before = Used::here();
-        let (mut fork, made) = template.fork(self.design, 0, &[])?;
-        let first = fork.request()?;
-        self.fork.record(made.fork);
-        self.registers.record(made.registers);
-        self.first_exit.record(made.fork + first);
-        self.destroy.record(fork.destroy());
-        for (index, pages) in REQUESTS.iter().enumerate() {
-            let ahead = &self.ahead[index];
-            let (mut fork, made) = template.fork(self.design, pages.count, ahead)?;
-            let start = Start { slots: fork.slots(), vcpus: 1, ..Start::default() };
-            self.starts.note(REQUEST, start);
-            let request = fork.request()?;
-            let begun = Instant::now();
-            template.reset(&fork, self.design, ahead)?;
-            let times = [made.fork + request, request, begun.elapsed()];
-            for (samples, time) in self.requests[index].iter_mut().zip(times) {
-                samples.record(time);
-                samples.end_round();
-            }
-            fork.destroy();
+    fn reset(&self, fork: &Fork, design: Design, ahead: &[Range<usize>]) -> anyhow::Result<()> {
+        if design.shares() {
+            fork.memory.give_back()?;
+        } else {
+            self.snapshot.copy_to(&fork.memory)?;
         }
-        let mut spent = Spent::default();
-        spent.add(ThreadRole::Caller, Used::here() - before);
-        self.spent.push(spent);
-        for samples in
-            [&mut self.fork, &mut self.registers, &mut self.first_exit, &mut self.destroy]
-        {
-            samples.end_round();
-        }
-        Ok(())
+        populate(&fork.memory, ahead)
     }
 
-    /// Looks, without a clock, at what forks find, and at what they have.
-    pub(super) fn look(&mut self, template: &Template) -> anyhow::Result<()> {
-        for (index, pages) in REQUESTS.iter().enumerate() {
-            let ahead = &self.ahead[index];
-            let (mut fork, _) = template.fork(self.design, pages.count, ahead)?;
-            let (mut other, _) = template.fork(self.design, pages.count, &[])?;
-            if index == 0 {
-                self.own[0] = other.own_kib()?;
-            }
-            fork.request()?;
-            self.own[1 + index] = fork.own_kib()?;
-            self.wrong += fork.wrong(pages.count)?;
-            // What one has written, no other one finds.
-            self.wrong += other.wrong(0)?;
-            other.request()?;
-            template.reset(&fork, self.design, ahead)?;
-            self.wrong_after_reset += fork.wrong(0)?;
-            fork.request()?;
-            self.wrong_after_reset += fork.wrong(pages.count)? + other.wrong(pages.count)?;
-            fork.destroy();
-            other.destroy();
-        }
-        Ok(())
+    /// Every design takes the snapshot by copying the guest's memory, and the guest goes on in its own.
+    fn parent(&self, _design: Design) -> anyhow::Result<Parent> {
+        let memory = written(self.size())?;
+        let vm = Vm::create(&self.kvm)?;
+        vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+        let (mut all, mut again) = (vm.create_vcpu(0)?, vm.create_vcpu(1)?);
+        all.load(&payload(FIRST..self.size()))?;
+        again.load(&payload(touched(AGAIN)))?;
+        let start = Start { slots: vm.memory_regions() as u64, vcpus: 2, ..Start::default() };
+        pass(&mut all, 1)?;
+        let before = pass(&mut again, 1)?;
+        let begun = Instant::now();
+        let snapshot = Snapshot::take(&memory).context("taking the snapshot")?;
+        let still = begun.elapsed();
+        let after = pass(&mut again, 2)?;
+        drop(snapshot);
+        drop((vm.destroy(vec![all, again]), memory));
+        Ok(Parent { cost: (still + after).saturating_sub(before), start })
     }
 
-    /// Has so many forks at once, each of which answers the smallest request. Of a design that shares nothing, not more than
-    /// have a GiB together.
-    pub(super) fn all_at_once(
-        &mut self,
-        template: &Template,
-        forks: u32,
-        size: usize,
-    ) -> anyhow::Result<()> {
-        let shares = self.design != Design::Copy;
-        let most = if shares { usize::MAX } else { (MOST_UNSHARED / size).max(1) };
-        let count = most.min(forks as usize);
-        let mut all: Vec<Fork> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let begun = Instant::now();
-            let (mut fork, _) = template.fork(self.design, REQUESTS[0].count, &self.ahead[0])?;
-            fork.request()?;
-            self.at_once.record(begun.elapsed());
-            all.push(fork);
-        }
-        self.at_once.end_round();
-        self.forks_at_once = count as u64;
-        // A few of them, since all of the memory is read.
-        for fork in all.iter().step_by((count / 4).max(1)) {
-            self.wrong += fork.wrong(REQUESTS[0].count)?;
-        }
-        for fork in all {
-            fork.destroy();
-        }
-        Ok(())
+    fn size(&self) -> usize {
+        self.snapshot.size()
     }
 
-    /// Fills the row with what came of it.
-    pub(super) fn report(&self, row: ResultRow, template: &Template) -> anyhow::Result<ResultRow> {
-        let row = work::report(self.starts.report(row), &self.spent)
-            .metric(FORK, &self.fork)
-            .metric(REGISTERS, &self.registers)
-            .metric(FIRST_EXIT, &self.first_exit)
-            .metric(DESTROY, &self.destroy)
-            .metric(AT_ONCE, &self.at_once)
-            .counter(FORKS_AT_ONCE, self.forks_at_once)
-            .counter(OWN_IDLE, self.own[0]);
-        let row = REQUESTS.iter().enumerate().fold(row, |row, (index, pages)| {
-            let [answer, request, reset] = &self.requests[index];
-            row.metric(pages.answer, answer)
-                .metric(pages.request, request)
-                .metric(pages.reset, reset)
-                .counter(pages.own, self.own[1 + index])
-        });
-        let (wrong, after, changed) = (self.wrong, self.wrong_after_reset, template.changed()?);
-        Ok(row
-            .check("forks_are_alone", wrong == 0, format!("{wrong} pages were not as written"))
-            .check("reset_is_the_template", after == 0, format!("{after} pages were not"))
-            .check("template_is_unchanged", changed == 0, format!("{changed} pages have changed")))
+    fn read_u64(&self, offset: usize) -> anyhow::Result<u64> {
+        Ok(self.snapshot.read_u64(offset)?)
+    }
+
+    fn threads(&self) -> Threads {
+        Threads::default()
+    }
+}
+
+fn populate(memory: &GuestMemory, ahead: &[Range<usize>]) -> anyhow::Result<()> {
+    for run in ahead {
+        memory.populate(run.clone())?;
+    }
+    Ok(())
+}
+
+/// Has a guest go through its pass number `number`. Returns how long that took.
+fn pass(vcpu: &mut Vcpu, number: u32) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    let exit = vcpu.run_to_exit()?;
+    let took = begun.elapsed();
+    let answer = Exit::PortWrite { port: PORT, value: number };
+    ensure!(exit == answer, "the guest came out with {exit:?}");
+    Ok(took)
+}
+
+impl Forked for Fork {
+    fn request(&mut self) -> anyhow::Result<Duration> {
+        self.passes += 1;
+        pass(&mut self.vcpu, self.passes)
+    }
+
+    fn passes(&self) -> u32 {
+        self.passes
+    }
+
+    fn start(&self) -> Start {
+        Start { slots: self.vm.memory_regions() as u64, vcpus: 1, ..Start::default() }
+    }
+
+    /// Without what the kernel has for it beside.
+    fn own_kib(&self) -> anyhow::Result<u64> {
+        Ok(self.memory.own_bytes()? >> 10)
+    }
+
+    /// The kernel counts those of its own MMU, which are others.
+    fn faults(&self) -> Option<u64> {
+        None
+    }
+
+    fn read_u64(&self, offset: usize) -> anyhow::Result<u64> {
+        Ok(self.memory.read_u64(offset)?)
+    }
+
+    fn destroy(self) -> Duration {
+        let Self { vm, vcpu, memory, userfault, .. } = self;
+        let begun = Instant::now();
+        let slots = vm.destroy(vec![vcpu]);
+        drop((userfault, slots, memory));
+        begun.elapsed()
     }
 }
