@@ -68,8 +68,8 @@ struct Places {
     code: u64,
 }
 
-/// Drives the ITS, with its queue and its tables in the MiB of memory at `memory`. Interrupts are masked here, and let in
-/// when commands are queued: their handler would change registers of this code's. So are they at the end.
+/// Drives the ITS, with its queue and its tables in the MiB of memory at `memory`. Interrupts are let in once, at the end:
+/// their handler changes registers that this code uses. They are masked afterwards.
 pub(crate) fn drive(random: &mut Random, memory: u64, code: u64) {
     // SAFETY: masks interrupts.
     unsafe { asm!("msr daifset, #2", options(nostack)) };
