@@ -6,3 +6,4 @@ pub mod cpuid;
 pub mod cr4;
 pub mod layout;
 pub mod msr;
+pub mod xsave;

@@ -13,6 +13,7 @@ mod bare {
     pub(super) mod console;
     pub(super) mod course;
     pub(super) mod tried;
+    pub(super) mod vectors;
 }
 
 #[cfg(not(target_os = "none"))]

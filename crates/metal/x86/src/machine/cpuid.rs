@@ -1,6 +1,8 @@
 //! What a guest reads of its processor by CPUID: what is listed here, as far as the machine's has it. What is not listed is
 //! absent (AMD APM volume 3, appendix E; Linux, Documentation/virt/kvm/x86/cpuid.rst).
 
+use super::xsave::{AVX, HAS_XSAVE, Xsave};
+
 /// A leaf: EAX, EBX, ECX, EDX.
 pub type Leaf = [u32; 4];
 
@@ -13,12 +15,15 @@ pub struct Vcpu {
     pub vcpus: u32,
     /// Whether it has an x2APIC mode.
     pub x2apic: bool,
+    /// What it has of XSAVE.
+    pub xsave: Xsave,
 }
 
 const ABSENT: Leaf = [0; 4];
 
 /// The last leaf of each range.
-const LAST: u32 = 0xb;
+const LAST: u32 = 0xd;
+const TOPOLOGY: u32 = 0xb;
 const LAST_HYPERVISOR: u32 = 0x4000_0001;
 const LAST_EXTENDED: u32 = 0x8000_0008;
 
@@ -28,18 +33,25 @@ const FEATURES_C: u32 = bits(&[0, 1, 9, 13, 19, 20, 22, 23, 25, 30]);
 const X2APIC: u32 = 1 << 21;
 /// the APIC's timer with a deadline, and "there is a hypervisor": ours, whatever the machine has.
 const OURS_C: u32 = 1 << 24 | 1 << 31;
+/// Of AVX: FMA, AVX, F16C.
+const AVX_C: u32 = bits(&[12, 28, 29]);
+/// `CR4.OSXSAVE`, as leaf 1 has it in ECX.
+const XSAVE_IS_ON: u32 = 1 << 27;
 /// Leaf 1, EDX: FPU, VME, DE, PSE, TSC, MSR, PAE, CMPXCHG8B, APIC, SYSENTER, PGE, CMOV, PAT, PSE36, CLFLUSH, MMX, FXSAVE,
 /// SSE, SSE2. There are no machine checks and no MTRRs.
 const FEATURES_D: u32 = bits(&[0, 1, 2, 3, 4, 5, 6, 8, 9, 11, 13, 15, 16, 17, 19, 23, 24, 25, 26]);
 /// There are several processors.
 const SEVERAL: u32 = 1 << 28;
-/// Leaf 7, EBX: FSGSBASE, BMI1, SMEP, BMI2, ERMS, INVPCID, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA. Without XSAVE, there is
-/// no AVX.
+/// Leaf 7, EBX: FSGSBASE, BMI1, SMEP, BMI2, ERMS, INVPCID, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
 const EXTENDED_B: u32 = bits(&[0, 3, 7, 8, 9, 10, 18, 19, 20, 23, 24, 29]);
+/// Of AVX: AVX2.
+const AVX_B: u32 = 1 << 5;
 /// Leaf 7, ECX: UMIP, RDPID.
 const EXTENDED_C: u32 = bits(&[2, 22]);
 /// Leaf 7, EDX: FSRM.
 const EXTENDED_D: u32 = bits(&[4]);
+/// The second part of leaf 0xd, EAX: XSAVEOPT.
+const XSAVE_A: u32 = 1 << 0;
 /// Leaf `8000_0001`, ECX: LAHF, `CmpLegacy`, CR8, ABM, SSE4A, misaligned SSE, PREFETCH. There is no SVM.
 const AMD_C: u32 = bits(&[0, 4, 5, 6, 7, 8]);
 /// That there are several processors in a package.
@@ -81,14 +93,16 @@ pub fn leaf(vcpu: Vcpu, leaf: u32, sub: u32, machine: impl Fn(u32, u32) -> Leaf)
         2 => LAST_EXTENDED.min(machine(0x8000_0000, 0)[0]),
         _ => return ABSENT,
     };
-    // Leaf 0xb is ours.
-    if leaf > last && leaf != LAST {
+    // That of the topology is ours.
+    if leaf > last && leaf != TOPOLOGY {
         return ABSENT;
     }
     let its = |mask: Leaf| {
         let [a, b, c, d] = machine(leaf, sub);
         [a & mask[0], b & mask[1], c & mask[2], d & mask[3]]
     };
+    let xsave = vcpu.xsave;
+    let of_avx = |bits| if xsave.bits & AVX != 0 { bits } else { 0 };
     let several = |bit| if vcpu.vcpus > 1 { bit } else { 0 };
     match leaf {
         0 => {
@@ -96,16 +110,21 @@ pub fn leaf(vcpu: Vcpu, leaf: u32, sub: u32, machine: impl Fn(u32, u32) -> Leaf)
             [LAST, b, c, d]
         }
         1 => {
-            let [a, b, c, d] = its([u32::MAX, 0xff00, FEATURES_C, FEATURES_D]);
-            let ours = OURS_C | if vcpu.x2apic { X2APIC } else { 0 };
+            let of_xsave = if xsave.bits != 0 { HAS_XSAVE | of_avx(AVX_C) } else { 0 };
+            let [a, b, c, d] = its([u32::MAX, 0xff00, FEATURES_C | of_xsave, FEATURES_D]);
+            let ours = OURS_C
+                | if vcpu.x2apic { X2APIC } else { 0 }
+                | if xsave.is_on { XSAVE_IS_ON } else { 0 };
             let counted = several(vcpu.vcpus.min(0xff) << 16);
             [a, b | vcpu.number << 24 | counted, c | ours, d | several(SEVERAL)]
         }
         7 if sub == 0 => {
-            let [_, b, c, d] = its([0, EXTENDED_B, EXTENDED_C, EXTENDED_D]);
+            let [_, b, c, d] = its([0, EXTENDED_B | of_avx(AVX_B), EXTENDED_C, EXTENDED_D]);
             [0, b, c, d]
         }
-        0xb => topology(vcpu, sub),
+        TOPOLOGY => topology(vcpu, sub),
+        0xd if sub == 1 && xsave.bits != 0 => its([XSAVE_A, 0, 0, 0]),
+        0xd => xsave.leaf(sub),
         0x4000_0000 => [
             LAST_HYPERVISOR,
             signature(&SIGNATURE[..4]),
@@ -156,7 +175,8 @@ mod tests {
         0x8000_0000 => [0x8000_0021, 0, 0, 0],
         _ => [u32::MAX; 4],
     };
-    const ONE: Vcpu = Vcpu { number: 0, vcpus: 1, x2apic: true };
+    const WITHOUT: Xsave = Xsave { bits: 0, saved: 0, xcr0: 1, is_on: false };
+    const ONE: Vcpu = Vcpu { number: 0, vcpus: 1, x2apic: true, xsave: WITHOUT };
 
     #[test]
     fn a_guest_sees_what_is_listed_of_a_processor_that_has_everything() {
@@ -169,11 +189,41 @@ mod tests {
         assert_eq!(read(7)[1] & bits(&[5, 16]), 0);
         assert_eq!(read(0)[0], LAST);
         assert_eq!(read(0x8000_0000)[0], LAST_EXTENDED);
-        for number in
-            [2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 0x14, 0x4000_0002, 0x8000_0009, 0x8000_001e, u32::MAX]
-        {
+        for number in [
+            2,
+            3,
+            4,
+            5,
+            6,
+            8,
+            9,
+            10,
+            12,
+            0xd,
+            0x14,
+            0x4000_0002,
+            0x8000_0009,
+            0x8000_001e,
+            u32::MAX,
+        ] {
             assert_eq!(read(number), ABSENT, "{number:#x}");
         }
+    }
+
+    #[test]
+    fn a_guest_has_avx_where_its_state_is_saved() {
+        let all = Xsave { bits: 7, saved: 7, xcr0: 7, is_on: true };
+        let read = |xsave, number, sub| leaf(Vcpu { xsave, ..ONE }, number, sub, ALL);
+        let of_leaf_1 = bits(&[12, 26, 27, 28, 29]);
+        assert_eq!(read(all, 1, 0)[2] & of_leaf_1, of_leaf_1);
+        assert_eq!(read(all, 7, 0)[1] & bits(&[5, 16]), bits(&[5]), "AVX2, and no AVX-512");
+        assert_eq!(read(all, 0xd, 0), [7, 832, 832, 0]);
+        assert_eq!(read(all, 0xd, 1), [1, 0, 0, 0], "XSAVEOPT, and no XSAVEC and XSAVES");
+        assert_eq!(read(all, 0xd, 9), ABSENT, "no protection keys");
+        let without_avx = Xsave { bits: 3, saved: 3, xcr0: 3, is_on: false };
+        assert_eq!(read(without_avx, 1, 0)[2] & of_leaf_1, HAS_XSAVE);
+        assert_eq!(read(without_avx, 7, 0)[1] & AVX_B, 0);
+        assert_eq!(read(without_avx, 0xd, 2), ABSENT);
     }
 
     #[test]
@@ -194,7 +244,7 @@ mod tests {
     fn each_vcpu_has_a_number_and_knows_how_many_there_are() {
         for (vcpus, bits) in [(1, 0), (2, 1), (3, 2), (4, 2), (64, 6)] {
             for number in 0..vcpus {
-                let vcpu = Vcpu { number, vcpus, x2apic: false };
+                let vcpu = Vcpu { number, vcpus, x2apic: false, xsave: WITHOUT };
                 let read = |number, sub| leaf(vcpu, number, sub, ALL);
                 assert_eq!(read(1, 0)[1] >> 24, number);
                 assert_eq!(read(1, 0)[2] & X2APIC, 0);
@@ -216,7 +266,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_leaf_has_an_answer(number: u32, sub: u32, of in 0_u32..64, words: [u32; 4]) {
-            let vcpu = Vcpu { number: of, vcpus: 64, x2apic: true };
+            let vcpu = Vcpu { number: of, vcpus: 64, ..ONE };
             let _ = leaf(vcpu, number, sub, |_, _| words);
         }
     }

@@ -1,13 +1,13 @@
 //! What a guest writes to CR4: the bits of what its CPUID lists (AMD APM volume 2, 3.1.3).
 //!
-//! Other bits give state that VMRUN leaves as it is, and that would pass from one vCPU to the next: that of XSAVE, the rights
-//! of protection keys, shadow stacks.
+//! Other bits give state that VMRUN leaves as it is, and that would pass from one vCPU to the next: the rights of protection
+//! keys, shadow stacks.
 
 use super::cpuid::{self, Leaf, Vcpu};
 use super::msr::Refused;
 
 /// Each bit, and where CPUID has what it turns on: a leaf, a register, and a bit.
-const BITS: [(u32, u32, usize, u32); 14] = [
+const BITS: [(u32, u32, usize, u32); 15] = [
     // VME and PVI,
     (0, 1, D, 1),
     (1, 1, D, 1),
@@ -20,6 +20,8 @@ const BITS: [(u32, u32, usize, u32); 14] = [
     // OSFXSR and OSXMMEXCPT,
     (9, 1, D, 24),
     (10, 1, D, 25),
+    // OSXSAVE,
+    (18, 1, C, 26),
     // UMIP, FSGSBASE, SMEP, SMAP.
     (11, 7, C, 2),
     (16, 7, B, 0),
@@ -58,8 +60,14 @@ pub const fn write(value: u64, bits: u64, efer: u64) -> Result<u64, Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::xsave::Xsave;
 
-    const ONE: Vcpu = Vcpu { number: 0, vcpus: 1, x2apic: true };
+    const ONE: Vcpu = Vcpu {
+        number: 0,
+        vcpus: 1,
+        x2apic: true,
+        xsave: Xsave { bits: 7, saved: 7, xcr0: 1, is_on: false },
+    };
 
     fn everything(leaf: u32, _: u32) -> Leaf {
         match leaf {
@@ -72,13 +80,15 @@ mod tests {
     #[test]
     fn on_a_processor_that_has_everything_a_guest_has_what_its_cpuid_lists() {
         let bits = bits(ONE, everything);
-        // VME to PAE, PGE to UMIP, FSGSBASE, SMEP, SMAP.
-        assert_eq!(bits, 0x31_0fbf);
-        // MCE, LA57, VMXE, SMXE, PCIDE, OSXSAVE, PKE, CET, PKS, and what has no name.
-        for bit in [6, 12, 13, 14, 17, 18, 22, 23, 24, 32, 63] {
+        // VME to PAE, PGE to UMIP, FSGSBASE, OSXSAVE, SMEP, SMAP.
+        assert_eq!(bits, 0x35_0fbf);
+        // MCE, LA57, VMXE, SMXE, PCIDE, PKE, CET, PKS, and what has no name.
+        for bit in [6, 12, 13, 14, 17, 22, 23, 24, 32, 63] {
             assert_eq!(write(1 << bit, bits, 0), Err(Refused), "{bit}");
         }
         assert_eq!(write(bits, bits, 0), Ok(bits));
+        let without = Vcpu { xsave: Xsave { bits: 0, ..ONE.xsave }, ..ONE };
+        assert_eq!(self::bits(without, everything), bits & !(1 << 18));
     }
 
     #[test]
@@ -93,7 +103,7 @@ mod tests {
             7 => [0; 4],
             _ => everything(leaf, sub),
         };
-        assert_eq!(bits(ONE, without_leaf_7), 0x7bf);
+        assert_eq!(bits(ONE, without_leaf_7), 0x4_07bf);
     }
 
     #[test]

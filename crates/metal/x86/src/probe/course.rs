@@ -6,6 +6,7 @@ use x86_64::instructions::port::Port;
 
 use super::console::say;
 use super::tried::{Outcome, bare, non_maskable, prepare, with};
+use super::vectors;
 
 const UNDEFINED: Outcome = Outcome::Raised(6);
 const PROTECTION: Outcome = Outcome::Raised(13);
@@ -38,6 +39,7 @@ extern "C" fn probe(line: u64) -> ! {
     addresses();
     interrupts();
     ports();
+    xsave();
     at_random(number(line, "seed=").unwrap_or(1), number(line, "rounds=").unwrap_or(1000));
     say!("all was tried");
     end(line);
@@ -131,8 +133,8 @@ fn control() {
     const READ_CR4: &[u8] = &[0x0f, 0x20, 0xe0]; // mov rax, cr4
     let change = |bit: u32| with(CHANGE, 0, 1 << bit, 0);
     let Outcome::Done(before, _) = bare(READ_CR4) else { return say!("FAILED: there is no CR4") };
-    // MCE, LA57, VMXE, PCIDE, OSXSAVE, PKE, CET, and one that has no name; and PAE, without which it does not go on.
-    for bit in [6, 12, 13, 17, 18, 22, 23, 63, 5] {
+    // MCE, LA57, VMXE, PCIDE, PKE, CET, and one that has no name; and PAE, without which it does not go on.
+    for bit in [6, 12, 13, 17, 22, 23, 63, 5] {
         expect("a bit of CR4", change(bit), PROTECTION);
         expect("CR4", bare(READ_CR4), Outcome::Done(before, 0));
     }
@@ -147,6 +149,39 @@ fn control() {
         }
     }
     say!("CR4 was tried");
+}
+
+/// XCR0 and what it turns on, which the scripts' machines have: x87, SSE and AVX.
+fn xsave() {
+    const XGETBV: &[u8] = &[0x0f, 0x01, 0xd0];
+    const XSETBV: &[u8] = &[0x0f, 0x01, 0xd1];
+    // push rbx; cpuid; mov rax, rbx; mov rdx, rcx; pop rbx: EBX and ECX of a leaf
+    const CPUID: &[u8] = &[0x53, 0x0f, 0xa2, 0x89, 0xd8, 0x89, 0xca, 0x5b];
+    let is_on = || match with(CPUID, 1, 0, 0) {
+        Outcome::Done(_, features) => features >> 26 & 3,
+        Outcome::Raised(_) => 0,
+    };
+    if is_on() != 1 {
+        say!("FAILED: there is no XSAVE, or it is on");
+    }
+    // mov rax, cr4; bts eax, 18; mov cr4, rax
+    let turn_on = &[0x0f, 0x20, 0xe0, 0x0f, 0xba, 0xe8, 0x12, 0x0f, 0x22, 0xe0];
+    let _ = bare(turn_on);
+    if is_on() != 3 {
+        say!("FAILED: CPUID does not say that XSAVE is on");
+    }
+    expect("XCR0 after reset", bare(XGETBV), Outcome::Done(1, 0));
+    expect("the area of x87", with(CPUID, 0xd, 0, 0), Outcome::Done(576, 832));
+    for value in [0, 2, 4, 5, 6, 8, 0x10, 0x18, 0x100, 1 << 63 | 1] {
+        let (low, high) = (value & 0xffff_ffff, value >> 32);
+        expect("a value of XCR0 that there is not", with(XSETBV, low, 0, high), PROTECTION);
+    }
+    expect("XCR1", with(XSETBV, 1, 1, 0), PROTECTION);
+    expect("XCR0 with AVX", with(XSETBV, 7, 0, 0), Outcome::Done(7, 0));
+    expect("XCR0", bare(XGETBV), Outcome::Done(7, 0));
+    expect("the area of AVX", with(CPUID, 0xd, 0, 0), Outcome::Done(832, 832));
+    vectors::two_vcpus();
+    say!("vectors were tried");
 }
 
 /// MSRs that guests do not have, and values that those have not that they do.

@@ -66,8 +66,8 @@ pub(crate) fn features() -> Result<Features, Lacking> {
     Features::new(extended.ecx, said.eax, said.ebx, said.edx).ok_or(Lacking::Svm)
 }
 
-/// Turns off what XSAVE has beyond x87 and SSE, so that no guest reaches it, whatever ran before: AVX, for one, needs its
-/// bit of XCR0.
+/// Turns off what XSAVE has beyond x87, so that no guest reaches more than its own XCR0 says, whatever ran before. XSAVE itself
+/// stays on: what vCPUs have in turn is saved by it.
 fn narrow() {
     let features = __cpuid(1).ecx;
     if features >> 26 & 1 == 0 {
@@ -80,7 +80,6 @@ fn narrow() {
         if __cpuid_count(0xd, 1).eax >> 3 & 1 != 0 {
             Msr::new(IA32_XSS).write(0);
         }
-        Cr4::update(|flags| *flags &= !Cr4Flags::OSXSAVE);
     }
 }
 

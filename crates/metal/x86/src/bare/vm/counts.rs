@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub(super) enum Reason {
     Cpuid,
     Cr4,
+    Xcr,
     Msr,
     Port,
     /// A port that no device has.
@@ -27,9 +28,10 @@ pub(super) enum Reason {
     Undecoded,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "CPUID",
     "writes of CR4",
+    "writes of XCR0",
     "MSRs",
     "ports",
     "ports that are not there",

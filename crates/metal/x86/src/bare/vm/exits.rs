@@ -2,6 +2,7 @@
 
 use mayfly_vm::{Event, PortAccess};
 use mayfly_x86::guest::address;
+use mayfly_x86::machine::xsave::Xsave;
 use mayfly_x86::machine::{cpuid, cr4};
 use mayfly_x86::svm::event::Exception;
 use mayfly_x86::svm::exit::{Exit, Port};
@@ -15,6 +16,8 @@ use super::vcpu::{Processor, machine_leaf};
 const NO_CALL: i64 = -1000;
 const DEBUG: u8 = 1;
 const MACHINE_CHECK: u8 = 18;
+/// `CR4.OSXSAVE`.
+const OSXSAVE: u64 = 1 << 18;
 
 impl Processor {
     /// Answers an instruction, or its fault. What it comes out with for the core, if it does.
@@ -55,7 +58,8 @@ impl Processor {
                 panic!("the machine's memory or processor is broken")
             }
             Exit::Exception(..) => self.raise(Exception::AlignmentCheck),
-            // XSETBV, and what else guests do not have.
+            Exit::SetXcr => self.set_xcr(),
+            // What guests do not have.
             _ => {
                 self.count(Reason::Refused);
                 self.raise(Exception::Undefined);
@@ -70,7 +74,9 @@ impl Processor {
 
     fn cpuid(&mut self) {
         let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.general[1] as u32);
-        let [a, b, c, d] = cpuid::leaf(self.identity, leaf, sub, machine_leaf);
+        let xsave = self.xsave();
+        let identity = cpuid::Vcpu { xsave, ..self.identity };
+        let [a, b, c, d] = cpuid::leaf(identity, leaf, sub, machine_leaf);
         self.vmcb.save.rax = a.into();
         let registers = &mut self.registers.general;
         (registers[3], registers[1], registers[2]) = (b.into(), c.into(), d.into());
@@ -95,6 +101,31 @@ impl Processor {
         self.outdated.note(self.vmcb.save.cr4 != value);
         self.vmcb.save.cr4 = value;
         self.go_on(address::behind(&self.vmcb.save, mode, length));
+    }
+
+    /// What it has of XSAVE now.
+    fn xsave(&self) -> Xsave {
+        let is_on = self.vmcb.save.cr4 & OSXSAVE != 0;
+        Xsave { xcr0: self.resident.xcr0(), is_on, ..self.identity.xsave }
+    }
+
+    /// Carries XSETBV out, or raises what it raises.
+    fn set_xcr(&mut self) {
+        let (xsave, cpl) = (self.xsave(), self.vmcb.save.cpl);
+        let (number, upper) = (self.registers.general[1] as u32, self.registers.general[2]);
+        let value = upper << 32 | self.vmcb.save.rax & 0xffff_ffff;
+        let written = xsave.write(value).ok().filter(|_| number == 0 && cpl == 0);
+        if !xsave.is_on {
+            self.count(Reason::Refused);
+            self.raise(Exception::Undefined);
+        } else if let Some(value) = written {
+            self.count(Reason::Xcr);
+            self.resident.put_xcr0(value);
+            self.skip();
+        } else {
+            self.count(Reason::Refused);
+            self.raise(Exception::GeneralProtection);
+        }
     }
 
     fn port(&mut self, port: Port) -> Event {

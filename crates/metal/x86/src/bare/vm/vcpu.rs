@@ -13,6 +13,7 @@ use mayfly_vm::stage2::Npt;
 use mayfly_vm::{Event, Guest, Requests, Translation};
 use mayfly_x86::boot::plan::Plan;
 use mayfly_x86::guest::emulation::Registers;
+use mayfly_x86::machine::xsave::Xsave;
 use mayfly_x86::machine::{cpuid, cr4, layout, msr};
 use mayfly_x86::svm::event::{self, Met};
 use mayfly_x86::svm::exit::Exit;
@@ -102,11 +103,12 @@ impl Processor {
         let mut vmcb = Box::new(Vmcb::reset(ports, msrs));
         vmcb.control.tsc_offset = board.began.wrapping_neg();
         let has_tsc_aux = core::arch::x86_64::__cpuid(0x8000_0001).edx >> 27 & 1 != 0;
-        let identity = cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic };
+        let xsave = Xsave::reset(machine_leaf);
+        let identity = cpuid::Vcpu { number, vcpus: plan.vcpus, x2apic: plan.x2apic, xsave };
         Self {
             vmcb,
             registers: Registers::default(),
-            resident: Resident::new(has_tsc_aux),
+            resident: Resident::new(xsave, has_tsc_aux),
             apic,
             board: Arc::clone(board),
             identity,
