@@ -6,7 +6,8 @@
 //! - the pages of its memory that are reserved for it, and the tables in which the hypervisor finds them, one for each
 //!   2 MiB of all of its memory;
 //! - the tables of stage 2: two roots, one for vCPUs whose caches are on and one for the others, and under each a table
-//!   for each 2 MiB and each GiB of its memory, as where all of it is mapped by pages. Some more: one that each vCPU
+//!   for each 2 MiB and each GiB of its memory, as where all of it is mapped by pages, and those of the page in which it reads
+//!   the registers of its devices. Some more: one that each vCPU
 //!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, of its devices, and of the run;
@@ -33,6 +34,9 @@ pub const CHUNK_BYTES: u64 = CHUNK * PAGE_SIZE;
 
 /// Roots of stage 2, one that two vCPUs have made at the same time included.
 const ROOTS: u64 = 3;
+/// Tables for the page in which a guest reads the registers of its devices, which is in no GiB of its memory: two under each of
+/// two roots.
+const REGISTER_TABLES: u64 = 4;
 /// Tables that are out of use and not free yet.
 const UNUSED_TABLES: u64 = 128;
 /// Threads of a VM beside those of its vCPUs.
@@ -88,7 +92,8 @@ impl Needs {
     /// What the VM of a plan needs, whose disk has so many bytes of memory.
     pub fn of(plan: &Plan, disk_bytes: u64, sizes: Sizes) -> Self {
         let (vcpus, blocks) = (u64::from(plan.vcpus), plan.memory / BLOCK);
-        let tables = 2 * (blocks + plan.memory.div_ceil(GIB)) + vcpus + UNUSED_TABLES;
+        let tables =
+            2 * (blocks + plan.memory.div_ceil(GIB)) + REGISTER_TABLES + vcpus + UNUSED_TABLES;
         let table_frames = tables + (ROOTS << sizes.root_order);
         let memory = plan.reserved();
         let pages = chunks(memory / PAGE_SIZE + blocks, 0);
@@ -152,9 +157,9 @@ mod tests {
     #[test]
     fn a_gib_takes_its_pages_two_tables_for_each_2_mib_and_one_of_the_hypervisors() {
         let needs = Needs::of(&plan("memory=1G vcpus=2"), 0, SIZES);
-        assert_eq!(needs.table_frames, 2 * (512 + 1) + 2 + 128 + 6);
+        assert_eq!(needs.table_frames, 2 * (512 + 1) + 4 + 2 + 128 + 6);
         assert_eq!(needs.pages, (262_144 + 512_u64).div_ceil(16));
-        assert_eq!(needs.run, 1162_u64.div_ceil(16) + 1 + 2);
+        assert_eq!(needs.run, 1166_u64.div_ceil(16) + 1 + 2);
         assert_eq!((needs.memory, needs.disk), (1 << 30, 0));
         assert_eq!(
             needs.to_string(),

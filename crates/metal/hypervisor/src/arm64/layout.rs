@@ -43,6 +43,10 @@ pub const IDENTITY_BYTES: u64 = 0x1000;
 pub const GENERATION_INTERRUPT: u32 = 35;
 /// Bytes of the memory that the number of the generation has for itself.
 pub const GENERATION_BYTES: u64 = 0x1000;
+/// Where the registers of all virtio devices are, in one page: see [`registers`].
+pub const VIRTIO: u64 = 0x0a00_0000;
+/// Bytes of it.
+pub const VIRTIO_PAGE_BYTES: u64 = 0x1000;
 /// The source of entropy, a virtio device.
 pub const ENTROPY: u64 = 0x0a00_0000;
 /// Its interrupt.
@@ -74,6 +78,12 @@ pub const BLOCK: u64 = 2 << 20;
 /// use.
 pub const fn generation(memory: u64) -> u64 {
     MEMORY + memory - GENERATION_BYTES
+}
+
+/// Where in the memory of a guest of `memory` bytes the page is that it finds at [`VIRTIO`], too, and reads the registers of
+/// its virtio devices from: the page before the last, which its tree keeps from other use.
+pub const fn registers(memory: u64) -> u64 {
+    generation(memory) - VIRTIO_PAGE_BYTES
 }
 
 /// The addresses at which a guest finds what was loaded for it.
@@ -158,12 +168,14 @@ impl Guest<'_> {
         look();
         uart(&mut tree);
         clock(&mut tree);
+        look();
         self.identity(&mut tree);
         look();
         virtio(&mut tree, ENTROPY, ENTROPY_INTERRUPT);
         if self.has_disk {
             virtio(&mut tree, DISK, DISK_INTERRUPT);
         }
+        look();
         if self.has_card {
             virtio(&mut tree, CARD, CARD_INTERRUPT);
         }
@@ -257,6 +269,11 @@ impl Guest<'_> {
         tree.property("ranges", &[]);
         tree.begin(&format!("vmgenid@{at:x}"));
         tree.addresses("reg", &[at, GENERATION_BYTES]);
+        tree.property("no-map", &[]);
+        tree.end();
+        let registers = registers(self.memory);
+        tree.begin(&format!("registers@{registers:x}"));
+        tree.addresses("reg", &[registers, VIRTIO_PAGE_BYTES]);
         tree.property("no-map", &[]);
         tree.end();
         tree.end();
@@ -370,6 +387,9 @@ mod tests {
         let last = [0x7fff_f000_u64.to_be_bytes(), 0x1000_u64.to_be_bytes()].concat();
         assert_eq!(value("/reserved-memory/vmgenid@7ffff000", "reg"), last);
         assert!(value("/reserved-memory/vmgenid@7ffff000", "no-map").is_empty());
+        let registers = [0x7fff_e000_u64.to_be_bytes(), 0x1000_u64.to_be_bytes()].concat();
+        assert_eq!(value("/reserved-memory/registers@7fffe000", "reg"), registers);
+        assert!(value("/reserved-memory/registers@7fffe000", "no-map").is_empty());
         assert_eq!(value("/vmgenid@7ffff000", "reg"), last);
         assert_eq!(value("/vmgenid@7ffff000", "interrupts"), [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1]);
         assert_eq!(value("/fork@9020000", "reg")[..8], IDENTITY.to_be_bytes());
@@ -411,10 +431,12 @@ mod tests {
             (UART, UART_BYTES),
             (CLOCK, CLOCK_BYTES),
             (IDENTITY, IDENTITY_BYTES),
+            (VIRTIO, 0),
             (ENTROPY, VIRTIO_BYTES),
             (DISK, VIRTIO_BYTES),
             (CARD, VIRTIO_BYTES),
             (CONSOLE, VIRTIO_BYTES),
+            (VIRTIO + VIRTIO_PAGE_BYTES, 0),
             (MEMORY, BLOCK),
         ] {
             assert!(start >= at, "{start:#x}");
@@ -443,7 +465,7 @@ mod tests {
             prop_assert!(placement.tree >= at && placement.tree.is_multiple_of(8));
             prop_assert!(placement.tree + BLOCK <= MEMORY + memory);
             // No tree is so long.
-            prop_assert!(placement.tree + BLOCK / 2 <= generation(memory));
+            prop_assert!(placement.tree + BLOCK / 2 <= registers(memory));
         }
     }
 }

@@ -9,8 +9,8 @@ use mayfly_devices::virtio::net::Net;
 use mayfly_devices::virtio::{Block, Console, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
-use mayfly_vm::Device;
 use mayfly_vm::iobus::IoRange;
+use mayfly_vm::{Device, HostFault};
 
 use crate::bare::threads::Bell;
 use crate::bare::threads::console::say;
@@ -19,7 +19,7 @@ use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
     CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, RealTimeClock,
-    VIRTIO_BYTES,
+    VIRTIO, VIRTIO_BYTES,
 };
 use clock::Clock;
 use disk::{Disk, Medium};
@@ -32,6 +32,7 @@ use uart::{Plug, Uart};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
+mod shown;
 mod turn;
 mod virtio;
 mod words;
@@ -220,6 +221,34 @@ impl Devices {
         }
         if let Some(hvc) = &self.hvc {
             hvc.virtio().look_again();
+        }
+    }
+
+    /// Has the guest, which has not begun, find the registers of those that are virtio in `memory`, from `at` on, as they are
+    /// from [`VIRTIO`] on.
+    pub(crate) fn show(&self, memory: &Arc<GuestMemory>, at: u64) -> Result<(), HostFault> {
+        let place = |device| at + (device - VIRTIO);
+        self.entropy.show(memory, place(ENTROPY))?;
+        if let Some(disk) = &self.disk {
+            disk.show(memory, place(DISK))?;
+        }
+        if let Some(card) = &self.card {
+            card.virtio().show(memory, place(CARD))?;
+        }
+        self.hvc.as_ref().map_or(Ok(()), |hvc| hvc.virtio().show(memory, place(CONSOLE)))
+    }
+
+    /// The guest reads them no more.
+    pub(crate) fn hide(&self) {
+        self.entropy.hide();
+        if let Some(disk) = &self.disk {
+            disk.hide();
+        }
+        if let Some(card) = &self.card {
+            card.virtio().hide();
+        }
+        if let Some(hvc) = &self.hvc {
+            hvc.virtio().hide();
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::virtio::{Block, Mmio};
-use mayfly_vm::Device;
+use mayfly_vm::{Device, HostFault};
 
 use super::arch::DISK_INTERRUPT;
 use super::frames::Frames;
@@ -80,6 +80,22 @@ impl Disk {
         match self {
             Self::Frames(virtio) => Some(virtio),
             Self::Partition(_) => None,
+        }
+    }
+
+    /// Has its guest find its registers in memory.
+    pub(super) fn show(&self, memory: &Arc<GuestMemory>, at: u64) -> Result<(), HostFault> {
+        match self {
+            Self::Frames(virtio) => virtio.show(memory, at),
+            Self::Partition(partition) => partition.virtio().show(memory, at),
+        }
+    }
+
+    /// Its guest reads its registers no more.
+    pub(super) fn hide(&self) {
+        match self {
+            Self::Frames(virtio) => virtio.hide(),
+            Self::Partition(partition) => partition.virtio().hide(),
         }
     }
 

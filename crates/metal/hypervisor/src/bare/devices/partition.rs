@@ -129,6 +129,11 @@ impl Partition {
         Self { world, virtio, tenant, overlay, bell, run, requests }
     }
 
+    /// The device.
+    pub(super) fn virtio(&self) -> &Virtio<Remote, Shape> {
+        &self.virtio
+    }
+
     /// Its registers.
     pub(crate) fn registers(&self) -> Arc<dyn Device> {
         self.virtio.clone()

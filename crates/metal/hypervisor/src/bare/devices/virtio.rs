@@ -17,6 +17,7 @@ use mayfly_vm::{Device, HostFault};
 
 use super::arch::MEMORY;
 use super::lines::Lines;
+use super::shown::Shown;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
@@ -31,12 +32,18 @@ const MOST_RINGS: usize = 6;
 /// A virtio device, which is made of an `S` when a vCPU first accesses its registers.
 pub(crate) struct Virtio<D, S> {
     world: Arc<World>,
-    device: Lock<Late<Mmio<D>, S>>,
+    device: Lock<Registers<D, S>>,
     lines: Arc<Lines>,
     interrupt: u32,
     /// Its driver has notified it.
     is_notified: AtomicBool,
     bell: Arc<Bell>,
+}
+
+/// A device, and what its guest is shown of it.
+struct Registers<D, S> {
+    device: Late<Mmio<D>, S>,
+    shown: Option<Shown>,
 }
 
 /// The memory of the guest, as a device reaches it.
@@ -121,6 +128,27 @@ impl Memory for Ram<'_> {
     }
 }
 
+impl<D: virtio::Device, S> Registers<D, S> {
+    /// The level of the device's interrupt, of which its guest finds the reason in the registers that it is shown.
+    fn level(&mut self) -> bool {
+        let device = self.device.get();
+        if let Some(shown) = &mut self.shown {
+            shown.is_served(device);
+        }
+        device.interrupt()
+    }
+
+    /// The guest writes. Returns whether it has notified the device, by which no register changes.
+    fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+        let device = self.device.get();
+        let is_notified = device.write(offset, data);
+        if let Some(shown) = self.shown.as_mut().filter(|_| !is_notified) {
+            shown.is_written(device);
+        }
+        is_notified
+    }
+}
+
 impl<D: virtio::Device, S> Virtio<D, S> {
     /// The device as after a reset, made by `make` of `from`. It raises `interrupt` by `lines`, and rings `bell` when its driver
     /// notifies it.
@@ -157,7 +185,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     ) -> Self {
         Self {
             world: Arc::clone(world),
-            device: Lock::new(device),
+            device: Lock::new(Registers { device, shown: None }),
             lines: Arc::clone(lines),
             interrupt,
             is_notified: AtomicBool::new(is_notified),
@@ -167,14 +195,14 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
     /// Does something with the device, under its lock.
     pub(crate) fn with<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> T {
-        then(self.device.lock(&*self.world).get())
+        then(self.device.lock(&*self.world).device.get())
     }
 
     /// The same for a thread that works for others than its VM, too, and that its vCPUs are not to hold up; unless they keep
     /// the lock from it.
     pub(crate) fn with_soon<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> Option<T> {
         let mut device = self.device.lock_within(PATIENCE, &*self.world)?;
-        Some(then(device.get()))
+        Some(then(device.device.get()))
     }
 
     /// It goes on as another device was, which may have been notified, and whose line may have been high. Its thread waits, and
@@ -203,10 +231,24 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         self.bell.ring();
     }
 
-    /// Has its interrupt line be as the device says.
+    /// Has its guest find its registers in memory, from `at` on. The page gets its frame.
+    pub(super) fn show(&self, memory: &Arc<GuestMemory>, at: u64) -> Result<(), HostFault> {
+        let mut registers = self.device.lock(&*self.world);
+        let shown = Shown::try_new(registers.device.get(), memory, at)?;
+        registers.shown = Some(shown);
+        Ok(())
+    }
+
+    /// Its guest reads its registers no more.
+    pub(super) fn hide(&self) {
+        let shown = self.device.lock(&*self.world).shown.take();
+        drop(shown);
+    }
+
+    /// Has its interrupt line be as the device says, once its guest finds its registers as they are.
     pub(crate) fn drive(&self) {
         settle(
-            || self.with(|device| device.interrupt()),
+            || self.device.lock(&*self.world).level(),
             |level| self.lines.set(self.interrupt, level),
         );
     }
@@ -214,7 +256,10 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// The same for a thread that its vCPUs are not to hold up: where the line does not settle at once, the thread of the
     /// devices sees to it.
     pub(crate) fn drive_soon(&self) {
-        let level = || self.with_soon(|device| device.interrupt());
+        let level = || {
+            let mut registers = self.device.lock_within(PATIENCE, &*self.world)?;
+            Some(registers.level())
+        };
         let driven = level();
         if let Some(level) = driven {
             self.lines.set(self.interrupt, level);
@@ -243,7 +288,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 impl<D: virtio::Device, S> Virtio<D, S> {
     /// A vCPU writes to its registers. Returns whether it has notified the device, whose thread comes back to it.
     pub(super) fn write_register(&self, offset: u64, data: &[u8]) -> bool {
-        let is_notified = self.with(|device| device.write(offset, data));
+        let is_notified = self.device.lock(&*self.world).write(offset, data);
         self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.

@@ -19,7 +19,9 @@ use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;
 use super::{freeze, vcpu};
-use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
+use crate::bare::devices::arch::{
+    MEMORY, SerialPort, UART, UART_BYTES, VIRTIO, VIRTIO_PAGE_BYTES, registers,
+};
 use crate::bare::devices::disk::Medium;
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
@@ -27,7 +29,9 @@ use crate::bare::world::Worlds;
 use crate::bare::world::memory::GuestMemory;
 
 const NO_MEMORY: &str = "there is no memory for a VM";
-const NO_ROOM: &str = "there is no memory for the number of its generation";
+const NOT_SET: &str = "its memory cannot be set";
+const NO_ROOM: &str =
+    "there is no memory for the number of its generation, and what its guest reads of its devices";
 
 /// What a run begins with.
 struct Begun {
@@ -74,7 +78,10 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     let run = run.map_err(|_| NO_MEMORY)?;
     let first = vec![(0, Start { entry, context })];
     let console = SerialPort::new();
-    Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, console })
+    let memory = Arc::new(memory);
+    threads::preemption_point();
+    run.devices.show(&memory, registers(plan.memory) - MEMORY).map_err(|_| NO_ROOM)?;
+    Ok(Begun { run: Arc::new(run), memory, first, console })
 }
 
 impl<F: TableFormat> Host<F> {
@@ -97,7 +104,19 @@ impl<F: TableFormat> Host<F> {
             size: machine.plan.memory,
             backing: Hva::new(0),
         };
-        vm.set_memory_region(&region).map_err(|_| "its memory cannot be set")?;
+        vm.set_memory_region(&region).map_err(|_| NOT_SET)?;
+        // A fork finds them by exits: its frozen VM's page is not what its own devices are.
+        if !machine.is_fork() {
+            threads::preemption_point();
+            let region = Region {
+                slot: SlotId::main(1),
+                flags: Flags::READONLY,
+                gpa: Gpa::new(VIRTIO),
+                size: VIRTIO_PAGE_BYTES,
+                backing: Hva::new(registers(machine.plan.memory) - MEMORY),
+            };
+            vm.set_memory_region(&region).map_err(|_| NOT_SET)?;
+        }
         let uart: Arc<dyn Device> = machine.uart.clone();
         // All at once: the bus is published anew for each change.
         let added = vm.bus(Bus::Mmio).edit(|bus| {
@@ -254,6 +273,7 @@ impl<F: TableFormat> Host<F> {
             }
         };
         memory.heard_by(None);
+        run.devices.hide();
         // One that was kept is frozen, however it was to end meanwhile.
         let end = template.as_ref().map_or(run.ending(), |_| Some(End::Frozen));
         machine.uart.reset(None, SerialPort::new());

@@ -3,7 +3,7 @@
 use core::iter;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use mayfly_arm64::cache::Caches;
+use mayfly_arm64::cache::{self, Caches};
 use mayfly_arm64::tlb;
 use mayfly_hwtrace::{Barrier, Event};
 use mayfly_vm::platform::address::Pfn;
@@ -75,6 +75,13 @@ fn in_parts(first: Pfn, count: u64, work: impl Fn(Pfn, u64)) {
     for part in (first.get()..end).step_by(PART as usize) {
         work(Pfn::new(part), (end - part).min(PART));
         look();
+    }
+}
+
+impl World {
+    /// Cleans what is at these addresses, for a guest that reads it past the caches.
+    pub(crate) fn clean_bytes(start: u64, bytes: u64) {
+        cache::clean_bytes(start, bytes);
     }
 }
 

@@ -13,7 +13,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use mayfly_hypervisor::given::{self, Blocks};
 use mayfly_vm::memslot::Hva;
@@ -135,6 +135,19 @@ impl GuestMemory {
     /// The same for a caller that has a lock: it waits for nothing, and keeps its processor.
     pub(crate) fn write_now(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
         self.write_by(address, bytes, Self::page_now, threads::interrupts::look)
+    }
+
+    /// Writes a little-endian number of 32 bits by one access, for a guest that may read it past the caches.
+    pub(crate) fn put_past_caches(&self, address: u64, value: u32) -> Result<(), HostFault> {
+        if !address.is_multiple_of(4) {
+            return Err(HostFault::NotMapped);
+        }
+        let at = self.page(address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
+        // SAFETY: the frame is this memory's, and lasts as long as it; the address is a multiple of four.
+        let number = unsafe { &*with_exposed_provenance_mut::<AtomicU32>(at as usize) };
+        number.store(value.to_le(), Ordering::Release);
+        World::clean_bytes(at, 4);
+        Ok(())
     }
 
     fn write_by(
