@@ -56,6 +56,14 @@ impl Core {
     }
 }
 
+impl Clone for Core {
+    /// A core that is as this one is now.
+    fn clone(&self) -> Self {
+        // Acquire: of the thread that ran the core, when it was stopped.
+        Self { mpidr: self.mpidr, state: AtomicU32::new(self.state.load(Ordering::Acquire)) }
+    }
+}
+
 /// What the embedder is to do for the core that has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -94,6 +102,11 @@ impl<C: AsRef<[Core]>> Psci<C> {
     /// A system of these cores.
     pub const fn new(cores: C) -> Self {
         Self { cores }
+    }
+
+    /// Its cores: a clone of each, where none runs, is for a system that goes on as this one.
+    pub const fn cores(&self) -> &C {
+        &self.cores
     }
 
     /// Answers core `caller`, which had these values in x0 to x3. See [`smccc::call`](crate::smccc::call), which takes

@@ -1,9 +1,13 @@
-//! Slices whose memory is asked for once.
+//! Slices whose memory is asked for once, and copies of atomics.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// How many values are copied between two pauses.
+const PART: usize = 64;
 
 /// So many values, each of which `make` makes by its number. (Where `make` may fail, each takes some instructions more.)
 pub(crate) fn try_fill<T>(
@@ -27,4 +31,28 @@ pub(crate) fn try_collect<T>(
         all.push(make(index)?);
     }
     Ok(all.into_boxed_slice())
+}
+
+/// So many values, each a `copy` of one. Calls `pause` now and then.
+pub(crate) fn try_copy<T>(
+    from: &[T],
+    copy: impl Fn(&T) -> T,
+    pause: &mut dyn FnMut(),
+) -> Result<Box<[T]>, OutOfMemory> {
+    try_fill(from.len(), |at| {
+        if at % PART == PART - 1 {
+            pause();
+        }
+        copy(&from[at])
+    })
+}
+
+/// A word with the value of another. Acquire: of whoever has stored it.
+pub(crate) fn word(from: &AtomicU64) -> AtomicU64 {
+    AtomicU64::new(from.load(Ordering::Acquire))
+}
+
+/// The same of half a word.
+pub(crate) fn half(from: &AtomicU32) -> AtomicU32 {
+    AtomicU32::new(from.load(Ordering::Acquire))
 }

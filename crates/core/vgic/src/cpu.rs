@@ -40,8 +40,9 @@ pub struct Registers {
     pub lr: [u64; MAX_LIST_REGISTERS],
 }
 
-/// A vCPU's side of the GIC. Belongs to the vCPU's thread.
-#[derive(Debug)]
+/// A vCPU's side of the GIC. Belongs to the vCPU's thread. A clone of it is for the same vCPU of a [copy](Vgic::try_copy) of
+/// that GIC.
+#[derive(Clone, Debug)]
 pub struct CpuInterface {
     /// What the hardware is given, and has given back.
     pub registers: Registers,

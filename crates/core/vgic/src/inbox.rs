@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
-use crate::collect::try_fill;
+use crate::collect::{try_fill, word};
 use crate::state::FIRST_LPI;
 
 /// The interrupts of a word.
@@ -54,6 +54,20 @@ impl Inbox {
             })?,
             lpis: try_fill(lpis.div_ceil(WORD), |_| AtomicU64::new(0))?,
         })
+    }
+
+    /// One of which the same is to be looked at, and in which no notice was given.
+    pub(crate) fn try_copy(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            notice: AtomicU32::new(0),
+            words: try_fill(self.words.len(), |at| word(&self.words[at]))?,
+            lpis: try_fill(self.lpis.len(), |at| word(&self.lpis[at]))?,
+        })
+    }
+
+    /// Bytes of memory that it has allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words) + size_of_val(&*self.lpis)
     }
 
     /// To be looked at by the vCPU that this belongs to, when it next enters.

@@ -96,6 +96,7 @@ extern crate std;
 
 mod affinity;
 mod collect;
+mod copied;
 mod cpu;
 mod error;
 mod frame;
@@ -110,6 +111,7 @@ mod state;
 mod vgic;
 
 pub use affinity::{MAX_VCPUS, affinity};
+pub use copied::NotCopied;
 pub use cpu::{CpuInterface, Registers};
 pub use error::{Error, NoSuchInterrupt, NotMapped};
 pub use frame::{DISTRIBUTOR_SIZE, Frame, ITS_SIZE, REDISTRIBUTOR_SIZE, Read, Write};

@@ -84,8 +84,8 @@ pub struct Vgic<K> {
     pub(crate) recalled: AtomicU32,
     pub(crate) list_registers: usize,
     /// The physical interrupt that each PPI is linked to, or 0.
-    links: [u16; PRIVATE as usize],
-    kick: K,
+    pub(crate) links: [u16; PRIVATE as usize],
+    pub(crate) kick: K,
 }
 
 /// Calls `work` with each number below `count`, which are of vCPUs or SPIs, and `pause` after each [`PART`] of them.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mayfly_vgic::{Config, Frame, MAX_VCPUS, PART, Read, SgiRegister, Vgic, Write};
+use mayfly_vgic::{Config, Frame, ItsConfig, MAX_VCPUS, PART, Read, SgiRegister, Vgic, Write};
 
 const SPIS: usize = 64;
 const TO_ALL: u64 = 1 << 40;
@@ -51,6 +51,24 @@ fn a_gic_is_made_for_a_few_vcpus_at_a_time() {
         pauses
     };
     assert_eq!([1, PART - 1, 64, MAX_VCPUS].map(pauses), [0, 0, 64 / PART, MAX_VCPUS / PART]);
+}
+
+#[test]
+fn a_gic_is_copied_a_few_vcpus_and_some_words_at_a_time() {
+    let pauses = |vcpus: usize, its: Option<ItsConfig>| {
+        let config = Config { vcpus, spis: SPIS - 1, list_registers: 4, linked: &[] };
+        let kick = |_: usize| ();
+        let gic = Vgic::try_with_pauses(config, its, kick, &mut || ()).unwrap();
+        let mut pauses = 0;
+        gic.try_copy(kick, &mut || pauses += 1).unwrap();
+        pauses
+    };
+    let its = ItsConfig { lpis: 128, device_bits: 4, event_bits: 8 };
+    assert_eq!(
+        [1, 64, MAX_VCPUS].map(|vcpus| pauses(vcpus, None)),
+        [0, 64 / PART, MAX_VCPUS / PART]
+    );
+    assert_eq!(pauses(1, Some(its)), 128 / 64 + (1 << 12) / 64);
 }
 
 #[test]

@@ -38,7 +38,7 @@ const UNUSED_TABLES: u64 = 128;
 /// Threads of a VM beside those of its vCPUs.
 pub const THREADS: u64 = 2;
 
-/// Bytes of heap of a VM while it runs, without what the others count. Of a fork that goes back, the state of its devices is
+/// Bytes of heap of a VM while it runs, without what the others count. Of a VM that is frozen, the state of its devices is
 /// there twice for a moment.
 const HEAP: u64 = 128 << 10;
 /// Bytes of heap of a vCPU, in the same way.

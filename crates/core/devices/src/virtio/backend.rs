@@ -39,6 +39,9 @@ pub(crate) trait Backend {
     /// What it takes from a saved state.
     type Saved;
 
+    /// What another one takes from it that goes on as it is.
+    fn state(&self) -> Self::Saved;
+
     /// Writes what of it is no register.
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         let _ = to;

@@ -176,6 +176,10 @@ impl<D: Disk> Backend for Block<D> {
     /// The name that the guest knows the disk by.
     type Saved = [u8; ID_BYTES];
 
+    fn state(&self) -> Self::Saved {
+        self.id
+    }
+
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         save(self.disk.sectors(), self.disk.is_read_only(), &self.id, to);
     }

@@ -30,6 +30,8 @@ impl<F: FnMut(&mut [u8])> Backend for Entropy<F> {
     /// Nothing: a generator that was saved would give the same bytes twice.
     type Saved = ();
 
+    fn state(&self) {}
+
     fn saved(&self, _: &mut SectionReader<'_>) -> Result<(), Error> {
         Ok(())
     }

@@ -111,7 +111,8 @@ proptest! {
     fn a_system_goes_on_as_the_one_that_was_saved(before in any_steps(), then in any_steps()) {
         let mut run = after(&before);
         let bytes = save(&run.psci);
-        let mut other = Run { psci: load(&bytes).unwrap(), pending: run.pending };
+        let copy = Psci::new(load(&bytes).unwrap().cores().clone());
+        let mut other = Run { psci: copy, pending: run.pending };
         prop_assert_eq!(save(&other.psci), bytes);
         for each in &then {
             prop_assert_eq!(run.step(*each), other.step(*each), "{:?}", each);

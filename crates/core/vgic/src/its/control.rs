@@ -2,6 +2,8 @@
 
 use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
+use crate::collect::{half, word};
+
 const OFF: u32 = 0;
 const STARTING: u32 = 1;
 const ON: u32 = 2;
@@ -19,6 +21,10 @@ pub(crate) struct LpiControl {
 }
 
 impl LpiControl {
+    pub(crate) fn copy(&self) -> Self {
+        Self { state: half(&self.state), table: word(&self.table) }
+    }
+
     pub(crate) fn reset(&self) {
         self.state.store(OFF, Ordering::Relaxed);
         self.table.store(0, Ordering::Relaxed);

@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 
+use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, Ordering};
 
-use crate::collect::try_fill;
+use crate::collect::{half, try_copy, try_fill, word};
 use crate::{Error, MAX_LPIS};
 
 /// What an ITS has.
@@ -130,6 +131,30 @@ impl Its {
             work: AtomicU32::new(0),
             busy: AtomicU32::new(0),
         })
+    }
+
+    /// One with the same registers and mappings, which looks whether there is work. Calls `pause` now and then.
+    pub(crate) fn try_copy(&self, pause: &mut dyn FnMut()) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            config: self.config,
+            enabled: half(&self.enabled),
+            cbaser: word(&self.cbaser),
+            cwriter: word(&self.cwriter),
+            creadr: word(&self.creadr),
+            basers: self.basers.each_ref().map(word),
+            propbaser: word(&self.propbaser),
+            devices: try_copy(&self.devices, half, pause)?,
+            collections: try_copy(&self.collections, half, pause)?,
+            events: try_copy(&self.events, half, pause)?,
+            work: AtomicU32::new(1),
+            busy: AtomicU32::new(0),
+        })
+    }
+
+    /// Bytes of memory that it has allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let lists = [&self.devices, &self.collections, &self.events];
+        lists.map(|list| size_of_val(&**list)).into_iter().sum()
     }
 
     /// As it was made. No other thread uses it.

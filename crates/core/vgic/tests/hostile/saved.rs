@@ -1,7 +1,9 @@
 //! States of GICs: what guests have made of them is loaded, and what nobody could have made is not.
 
 use mayfly_state::{Error, State, Writer};
-use mayfly_vgic::{Config, CpuInterface, DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside, Vgic};
+use mayfly_vgic::{
+    Config, CpuInterface, DISTRIBUTOR_STATE, NotCopied, VCPU_STATE, VcpuInside, Vgic,
+};
 use proptest::prelude::*;
 
 use crate::state::{loaded, saved};
@@ -155,6 +157,31 @@ fn a_gic_with_a_vcpu_in_its_guest_is_not_saved() {
     let error =
         Writer::new(&mut buffer).section(DISTRIBUTOR_STATE, 0, |to| gic.save_distributor(to));
     assert_eq!(error, Err(VcpuInside { vcpu: 0 }));
+}
+
+#[test]
+fn a_gic_with_a_vcpu_in_its_guest_is_not_copied_and_one_whose_vcpus_are_out_is() {
+    let (gic, mut cpus) = after(&[]);
+    gic.write(mayfly_vgic::Frame::Distributor, 0, 4, 3);
+    gic.write(mayfly_vgic::Frame::Distributor, 0x84, 4, 1);
+    gic.write(mayfly_vgic::Frame::Distributor, 0x104, 4, 1);
+    gic.set_spi(32, true).unwrap();
+    cpus[0].registers.vmcr = 0xff00_0003;
+    gic.enter(&mut cpus[0]);
+    let inside = NotCopied::Inside(VcpuInside { vcpu: 0 });
+    assert_eq!(gic.try_copy(NOBODY, &mut || ()).err(), Some(inside));
+    gic.leave(&mut cpus[0]);
+    let copy = gic.try_copy(NOBODY, &mut || ()).unwrap();
+    // It is for the vCPU of the copy as well, which is told of it without looking at everything.
+    let mut cpu = cpus[0].clone();
+    assert!(copy.is_pending(&cpu));
+    copy.enter(&mut cpu);
+    assert_ne!(cpu.registers.lr[0], 0);
+    copy.leave(&mut cpu);
+    // What happens to one does not happen to the other.
+    copy.set_spi(32, false).unwrap();
+    assert!(gic.is_pending(&cpus[0]) && !copy.is_pending(&cpu));
+    assert!(copy.heap_bytes() > 0 && copy.heap_bytes() == gic.heap_bytes());
 }
 
 proptest! {

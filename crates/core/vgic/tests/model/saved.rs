@@ -11,8 +11,8 @@ use crate::step::{Step, any_step};
 use crate::{Machine, boot, config};
 
 impl Machine<'_> {
-    /// All vCPUs come out, and go on in another machine, which may have other list registers.
-    fn reload(&mut self, list_registers: usize) {
+    /// All vCPUs come out, and go on in another machine, which may have other list registers, or in a copy of it.
+    fn reload(&mut self, list_registers: usize, copied: bool) {
         (0..VCPUS).for_each(|vcpu| self.leave(vcpu));
         let bytes = saved(&self.gic, &self.cpus).unwrap();
         let config = Config { vcpus: VCPUS, spis: SPIS, list_registers, linked: &[(LINKED, 30)] };
@@ -20,14 +20,25 @@ impl Machine<'_> {
         let (gic, cpus) =
             loaded(&bytes, config, Box::new(|vcpu| kicked.borrow_mut().push(vcpu)) as _).unwrap();
         assert_eq!(saved(&gic, &cpus).unwrap(), bytes);
-        (self.gic, self.cpus) = (gic, cpus);
+        self.gic = if copied {
+            let kick = Box::new(|vcpu| kicked.borrow_mut().push(vcpu)) as _;
+            let copy = gic.try_copy(kick, &mut || ()).unwrap();
+            assert_eq!(saved(&copy, &cpus).unwrap(), bytes);
+            copy
+        } else {
+            gic
+        };
+        self.cpus = cpus;
         self.kicked.borrow_mut().clear();
     }
 }
 
-fn any_batches() -> impl Strategy<Value = Vec<(Vec<Step>, Option<usize>)>> {
+/// Steps, and whether the machine is loaded after them: with how many list registers, and whether in a copy.
+type Batch = (Vec<Step>, Option<(usize, bool)>);
+
+fn any_batches() -> impl Strategy<Value = Vec<Batch>> {
     let batch = prop::collection::vec(any_step(false), 1..4);
-    prop::collection::vec((batch, prop::option::weighted(0.2, 1..=4_usize)), 1..60)
+    prop::collection::vec((batch, prop::option::weighted(0.2, (1..=4_usize, any::<bool>()))), 1..60)
 }
 
 proptest! {
@@ -45,8 +56,8 @@ proptest! {
         }
         for (batch, reload) in &batches {
             machine.batch(batch);
-            if let Some(list_registers) = reload {
-                machine.reload(*list_registers);
+            if let Some((list_registers, copied)) = reload {
+                machine.reload(*list_registers, *copied);
                 machine.check();
             }
         }

@@ -45,8 +45,9 @@ pub(crate) mod uart;
 
 pub(crate) use arm64 as arch;
 
-/// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some.
-type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
+/// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some. (`Sync`, since forks are
+/// made by several threads at a time of one frozen VM, whose devices are asked for nothing.)
+type Fill = Box<dyn FnMut(&mut [u8]) + Send + Sync>;
 
 /// The devices of a run.
 pub(crate) struct Devices {
@@ -73,6 +74,13 @@ impl Raw {
         let card = plan.card.network.is_some();
         let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
         Self { entropy: Box::new(make_entropy(fill())), disk, card }
+    }
+
+    /// Bytes of heap that they have.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.entropy)
+            + self.disk.as_deref().map_or(0, size_of_val)
+            + self.card.as_deref().map_or(0, size_of_val)
     }
 
     /// Each of them.

@@ -46,6 +46,10 @@ impl Backend for Remote {
     /// The name that the guest knows the disk by.
     type Saved = [u8; ID_BYTES];
 
+    fn state(&self) -> Self::Saved {
+        self.id
+    }
+
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         super::save(self.sectors, self.is_read_only, &self.id, to);
     }

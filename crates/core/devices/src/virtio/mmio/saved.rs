@@ -26,9 +26,7 @@ impl<D: Device> Mmio<D> {
     ///
     /// [`NotDrained`]: frames were taken, and not given back.
     pub fn save(&self, to: &mut SectionWriter<'_, '_>) -> Result<(), NotDrained> {
-        if self.under_way > 0 {
-            return Err(NotDrained { requests: self.under_way });
-        }
+        self.check_drained()?;
         to.u32(D::ID);
         to.u64(self.features);
         to.u32(self.device_features_word);
@@ -87,5 +85,32 @@ impl<D: Device> Mmio<D> {
         self.status = status;
         self.interrupts = interrupts;
         Ok(())
+    }
+
+    /// Becomes what `other` is, a device of the same kind of which nothing is under way: as if that was saved, and loaded
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// [`NotDrained`]. The device is as it was.
+    pub fn go_on_as(&mut self, other: &Self) -> Result<(), NotDrained> {
+        other.check_drained()?;
+        self.begin_epoch();
+        self.device.adopt(other.device.state());
+        self.queues = other.queues;
+        self.selected = other.selected;
+        self.features = other.features;
+        self.device_features_word = other.device_features_word;
+        self.driver_features_word = other.driver_features_word;
+        self.status = other.status;
+        self.interrupts = other.interrupts;
+        Ok(())
+    }
+
+    const fn check_drained(&self) -> Result<(), NotDrained> {
+        match self.under_way {
+            0 => Ok(()),
+            requests => Err(NotDrained { requests }),
+        }
     }
 }

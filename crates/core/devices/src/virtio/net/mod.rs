@@ -137,6 +137,10 @@ impl Backend for Net {
     /// The address that the guest knows the card by, whether it is to announce it, and whether it was told of a network.
     type Saved = (Mac, bool, bool);
 
+    fn state(&self) -> Self::Saved {
+        (self.mac, self.announces, self.is_up)
+    }
+
     fn save(&self, to: &mut SectionWriter<'_, '_>) {
         to.bytes(&self.mac);
         to.flag(self.announces);

@@ -5,6 +5,7 @@ mod chipset;
 mod format;
 pub(crate) mod generation;
 mod load;
+mod model;
 mod seat;
 mod state;
 
@@ -15,5 +16,6 @@ pub(crate) use load::load;
 pub(crate) use mayfly_arm64::confinement::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
+pub(crate) use model::{Model, NotLoaded, NotResumed, Origin, Resumed, Vcpus};
 pub(crate) use seat::Seat;
-pub(crate) use state::{NotKept, NotResumed, Origin, Resumed, Stopped, Vcpus, resume, save};
+pub(crate) use state::{NotKept, Stopped, save};

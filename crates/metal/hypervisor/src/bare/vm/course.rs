@@ -51,10 +51,7 @@ fn resume(
     let resumed = Run::try_resume(worlds, plan, uart, counts, origin, template);
     let (run, console) = resumed.map_err(|why| match why {
         NotResumed::OutOfMemory => NO_MEMORY,
-        NotResumed::Bytes(error) => {
-            say!("mayfly: {}: {error}", plan.name);
-            "it cannot go on as its frozen VM was"
-        }
+        NotResumed::NotAtRest => "it cannot go on as its frozen VM was",
     })?;
     generation::change(plan, memory, &run.chipset).map_err(|_| NO_ROOM)?;
     Ok((run, console))

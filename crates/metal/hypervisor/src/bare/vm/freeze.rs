@@ -11,11 +11,13 @@ use alloc::vec::Vec;
 
 use mayfly_hypervisor::ending::End;
 
-use super::arch::{NotKept, Stopped, save};
+use super::arch::{Model, NotKept, NotLoaded, Stopped, save};
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;
+use crate::bare::devices::disk::Medium;
 use crate::bare::threads;
+use crate::bare::threads::console::say;
 use crate::bare::world::memory::GuestMemory;
 
 /// What is left of a run whose threads have ended, with the memory of its guest.
@@ -58,6 +60,7 @@ fn take(run: &Run, number: usize) -> Option<Stopped> {
 
 const NO_MEMORY: &str = "there is no memory for what it is";
 const NOT_AT_REST: &str = "a part of it is not at rest";
+const NOT_LOADED: &str = "nothing could go on as it was";
 
 fn try_keep(
     machine: &Machine,
@@ -72,8 +75,16 @@ fn try_keep(
         NotKept::OutOfMemory => NO_MEMORY,
         NotKept::NotStopped => NOT_AT_REST,
     })?;
-    let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
-    let template = Template::try_new(Arc::clone(memory), machine.disk_memory(), state, caches);
+    let caches = vcpus.iter().map(|vcpu| vcpu.caches);
+    let disk = machine.disk().and_then(Medium::frames);
+    let model = Model::load(&machine.plan, &state, caches, disk).map_err(|why| match why {
+        NotLoaded::OutOfMemory => NO_MEMORY,
+        NotLoaded::Bytes(error) => {
+            say!("mayfly: {}: {error}", machine.plan.name);
+            NOT_LOADED
+        }
+    })?;
+    let template = Template::try_new(Arc::clone(memory), machine.disk_memory(), model);
     let template = template.ok_or(NO_MEMORY)?;
     if memory.world().share().is_none_or(|share| share.keep()) {
         Ok(template)

@@ -12,7 +12,7 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Origin, Resumed, Start, Stopped, Vcpus, resume};
+use super::arch::{Chipset, NotResumed, Origin, Resumed, Start, Stopped, Vcpus};
 use super::counts::Counts;
 use super::relay::Relay;
 use super::template::Template;
@@ -105,8 +105,7 @@ impl Run {
         template: &Template,
     ) -> Result<(Self, SerialPort), NotResumed> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let Template { state, caches, .. } = template;
-        let resumed = resume(plan, state, caches, &places, origin)?;
+        let resumed = template.model.resume(plan, &places, origin)?;
         let Resumed { chipset, devices, console, vcpus } = resumed;
         let mut run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
         run.resumed = SpinLock::new(vcpus);

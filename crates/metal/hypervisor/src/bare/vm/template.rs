@@ -5,11 +5,10 @@
 //! flushed, and the tables of stage 2 are freed. So an entry of a fork names a frame that nothing writes.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use mayfly_hypervisor::needs::Needs;
-use mayfly_vm::GuestCaches;
 
+use super::arch::Model;
 use crate::bare::processor::{heap, timer};
 use crate::bare::world::memory::GuestMemory;
 
@@ -19,10 +18,8 @@ pub(crate) struct Template {
     pub(crate) memory: Arc<GuestMemory>,
     /// What its disk held, if it had one.
     pub(crate) disk: Option<Arc<GuestMemory>>,
-    /// All else, as bytes.
-    pub(super) state: Vec<u8>,
-    /// The caches of its vCPUs, by number.
-    pub(super) caches: Vec<GuestCaches>,
+    /// All else.
+    pub(super) model: Model,
     /// When it was frozen, in ticks.
     since: u64,
     /// Bytes of heap that are guaranteed with it.
@@ -34,13 +31,11 @@ impl Template {
     pub(super) fn try_new(
         memory: Arc<GuestMemory>,
         disk: Option<Arc<GuestMemory>>,
-        state: Vec<u8>,
-        caches: Vec<GuestCaches>,
+        model: Model,
     ) -> Option<Self> {
-        let bytes = state.capacity() + size_of_val(&*caches) + memory.heap_bytes();
-        let heap = Needs::of_pieces(bytes);
+        let heap = Needs::of_pieces(model.heap_bytes() + memory.heap_bytes());
         heap::guarantee(heap).ok()?;
-        Some(Self { memory, disk, state, caches, since: timer::ticks(), heap })
+        Some(Self { memory, disk, model, since: timer::ticks(), heap })
     }
 
     /// For how many nanoseconds it has been frozen.

@@ -26,10 +26,9 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
     let mut has_run = false;
     let mut is_on = false;
     if let Some(before) = run.take_resumed(number) {
-        let Stopped { registers, interface, caches, .. } = *before;
-        cpu.go_on(&registers);
-        seat.resume(interface);
-        match vcpu.start_with_caches(caches) {
+        cpu.go_on(&before.registers);
+        seat.resume(before.interface);
+        match vcpu.start_with_caches(before.caches) {
             Ok(()) => {
                 run.counts.enters();
                 // A run that ended before this vCPU had its place has not kicked it.

@@ -8,7 +8,7 @@ use mayfly_devices::psci::{Core, Psci};
 use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
 use mayfly_hypervisor::needs::ITS;
 use mayfly_hypervisor::plan::Plan;
-use mayfly_vgic::{Config, Vgic, affinity};
+use mayfly_vgic::{Config, Kick, Vgic, affinity};
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use crate::bare::devices::arch::{Controller, Kicked};
@@ -33,7 +33,8 @@ impl Chipset {
             _ => Core::off(affinity(vcpu)),
         });
         let psci = Psci::new(cores.collect());
-        Ok(Self::resumed(Self::controller(plan, places)?, psci, timer::ticks()))
+        let controller = Self::controller(plan, Kicked(Arc::clone(places)))?;
+        Ok(Self::resumed(controller, psci, timer::ticks()))
     }
 
     /// That of a VM that goes on as another one was, with what was loaded of it.
@@ -42,7 +43,7 @@ impl Chipset {
     }
 
     /// The interrupt controller of a VM of `plan`, as after a reset.
-    pub(super) fn controller(plan: &Plan, places: &Arc<Places>) -> Result<Controller, OutOfMemory> {
+    pub(super) fn controller<K: Kick>(plan: &Plan, kick: K) -> Result<Vgic<K>, OutOfMemory> {
         let config = Config {
             vcpus: plan.vcpus as usize,
             spis: SHARED_INTERRUPTS as usize,
@@ -52,7 +53,6 @@ impl Chipset {
                 (timer::PHYSICAL_TIMER, timer::PHYSICAL_TIMER),
             ],
         };
-        let kick = Kicked(Arc::clone(places));
         let its = plan.its.then_some(ITS);
         let made = Vgic::try_with_pauses(config, its, kick, &mut threads::preemption_point);
         made.map_err(|_| OutOfMemory)

@@ -1,0 +1,215 @@
+//! What a frozen VM was beside its memory, as a machine that never runs; and machines that go on as it was.
+//!
+//! The model is loaded from the state that was saved, once, when the VM is frozen: so all that a state is held against is
+//! looked at then, and what nothing can go on as is not frozen. Each machine that goes on is a copy of the model. A copy is
+//! of registers and words; nothing of it is looked at again.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use mayfly_arm64::saved::offset;
+use mayfly_arm64::{resumed, timer};
+use mayfly_devices::psci::{Core, Psci};
+use mayfly_devices::virtio::{Mmio, NotDrained};
+use mayfly_hypervisor::arm64::state::Fresh;
+use mayfly_hypervisor::plan::Plan;
+use mayfly_state::{Error, State};
+use mayfly_vgic::{NotCopied, Vgic, affinity};
+use mayfly_vm::GuestCaches;
+use mayfly_vm::platform::memory::OutOfMemory;
+
+use super::chipset::Chipset;
+use super::format::PA_RANGE;
+use super::state::{Stopped, shape};
+use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
+use crate::bare::devices::frames::Frames;
+use crate::bare::devices::network::Seat;
+use crate::bare::devices::{Devices, Parts, Raw};
+use crate::bare::threads;
+use crate::bare::threads::kick::Places;
+use crate::bare::world::World;
+
+/// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
+pub(crate) type Vcpus = Vec<Option<Box<Stopped>>>;
+
+/// A machine as it was frozen.
+pub(crate) struct Model {
+    gic: Vgic<fn(usize)>,
+    psci: Psci<Vec<Core>>,
+    virtual_count: u64,
+    console: SerialPort,
+    clock: RealTimeClock,
+    devices: Raw,
+    vcpus: Vec<Stopped>,
+}
+
+/// Why bytes make no model.
+#[derive(Debug)]
+pub(crate) enum NotLoaded {
+    OutOfMemory,
+    /// They are no state of such a machine.
+    Bytes(Error),
+}
+
+impl From<OutOfMemory> for NotLoaded {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<Error> for NotLoaded {
+    fn from(error: Error) -> Self {
+        Self::Bytes(error)
+    }
+}
+
+/// A machine that goes on as another one was.
+pub(crate) struct Resumed {
+    pub(crate) chipset: Chipset,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) console: SerialPort,
+    pub(crate) vcpus: Vcpus,
+}
+
+/// Where the devices come from of a machine that goes on.
+#[expect(clippy::large_enum_variant, reason = "it is passed on once, and kept nowhere")]
+pub(crate) enum Origin<'a> {
+    /// They are made, with that disk; and with that seat, if it is a fork of a service.
+    Made(&'a Arc<World>, Option<Frames>, Option<Seat>),
+    /// They are those that it had.
+    Kept(&'a Arc<Devices>),
+}
+
+/// Why no machine goes on as a model is.
+#[derive(Debug)]
+pub(crate) enum NotResumed {
+    OutOfMemory,
+    /// A part of the model is not at rest.
+    NotAtRest,
+}
+
+impl From<OutOfMemory> for NotResumed {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<NotDrained> for NotResumed {
+    fn from(_: NotDrained) -> Self {
+        Self::NotAtRest
+    }
+}
+
+impl From<NotCopied> for NotResumed {
+    fn from(why: NotCopied) -> Self {
+        match why {
+            NotCopied::OutOfMemory(_) => Self::OutOfMemory,
+            NotCopied::Inside(_) => Self::NotAtRest,
+        }
+    }
+}
+
+impl Model {
+    /// The machine of `plan` whose `state` was saved here, with that disk, and those caches of its vCPUs.
+    pub(crate) fn load(
+        plan: &Plan,
+        state: &[u8],
+        caches: impl Iterator<Item = GuestCaches>,
+        disk: Option<Frames>,
+    ) -> Result<Self, NotLoaded> {
+        let count = plan.vcpus as usize;
+        let mut gic = Chipset::controller(plan, (|_| ()) as fn(usize))?;
+        let mut devices = Raw::new(plan, disk);
+        threads::preemption_point();
+        let mut console = SerialPort::new();
+        let mut clock = RealTimeClock::new();
+        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
+        cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
+        vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        let Parts { entropy, disk, card } = devices.parts();
+        let fresh = Fresh {
+            shape: shape(plan),
+            pause: threads::preemption_point,
+            processors: &resumed::machine(PA_RANGE),
+            gic: &mut gic,
+            uart: &mut console,
+            clock: &mut clock,
+            entropy,
+            disk,
+            card,
+        };
+        let sections = State::reopen(state)?.sections();
+        let loaded = fresh.load(sections, cores, |number, vcpu| {
+            let mut registers = resumed::fresh(affinity(number as usize));
+            resumed::load(&mut registers, vcpu.registers)?;
+            let (start, interface, caches) = (vcpu.start, vcpu.interface, GuestCaches::default());
+            vcpus.push(Stopped { is_on: false, start, interface, registers, caches });
+            threads::preemption_point();
+            Ok(())
+        })?;
+        for ((number, vcpu), caches) in vcpus.iter_mut().enumerate().zip(caches) {
+            vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+            vcpu.caches = caches;
+        }
+        let (psci, virtual_count) = (loaded.psci, loaded.virtual_count);
+        Ok(Self { gic, psci, virtual_count, console, clock, devices, vcpus })
+    }
+
+    /// Bytes of heap that it has.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.gic.heap_bytes()
+            + self.psci.cores().capacity() * size_of::<Core>()
+            + self.vcpus.capacity() * size_of::<Stopped>()
+            + self.devices.heap_bytes()
+    }
+
+    /// A machine of `plan` that goes on as this one. If it keeps its devices, their thread waits, and no vCPU has them.
+    pub(crate) fn resume(
+        &self,
+        plan: &Plan,
+        places: &Arc<Places>,
+        origin: Origin<'_>,
+    ) -> Result<Resumed, NotResumed> {
+        let gic = self.gic.try_copy(Kicked(Arc::clone(places)), &mut threads::preemption_point)?;
+        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
+        cores.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
+        cores.extend(self.psci.cores().iter().cloned());
+        vcpus.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
+        for vcpu in &self.vcpus {
+            vcpus.push(Some(Box::new(vcpu.clone())));
+            threads::preemption_point();
+        }
+        let timer_offset = offset(timer::ticks(), self.virtual_count);
+        let chipset = Chipset::resumed(gic, Psci::new(cores), timer_offset);
+        let (console, clock) = (self.console.clone(), self.clock.clone());
+        let devices = match origin {
+            Origin::Made(world, disk, seat) => {
+                let mut raw = Raw::new(plan, disk);
+                threads::preemption_point();
+                self.copy_to(raw.parts())?;
+                Arc::new(Devices::resumed(world, &chipset.controller, raw, clock, seat))
+            }
+            Origin::Kept(devices) => {
+                devices.with(|parts| self.copy_to(parts))?;
+                devices.go_back(&chipset.controller, clock);
+                Arc::clone(devices)
+            }
+        };
+        Ok(Resumed { chipset, devices, console, vcpus })
+    }
+
+    /// Has devices be what these are.
+    fn copy_to(&self, to: Parts<'_>) -> Result<(), NotDrained> {
+        let Raw { entropy, disk, card } = &self.devices;
+        to.entropy.go_on_as(entropy)?;
+        if let (Some(to), Some(disk)) = (to.disk, disk) {
+            to.go_on_as(disk)?;
+        }
+        if let (Some(to), Some(card)) = (to.card, card) {
+            Mmio::go_on_as(to, card)?;
+        }
+        Ok(())
+    }
+}
