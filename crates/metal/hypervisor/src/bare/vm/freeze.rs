@@ -5,7 +5,6 @@
 //! to the guest it is a stop. What can fail is done before what cannot be taken back: that the memory is guaranteed
 //! comes last.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -103,7 +102,7 @@ pub(super) fn go_on(run: &Run) -> bool {
         return false;
     }
     for number in 0..run.power.len() {
-        vcpus.push(take(run, number).map(Box::new));
+        vcpus.push(take(run, number).map(Arc::new));
         threads::preemption_point();
     }
     run.uart.go_on(Arc::clone(&run.chipset.controller));

@@ -1,6 +1,5 @@
 //! One run of a VM: from its first vCPU to its end. A restart is another run.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -226,7 +225,7 @@ impl Run {
     }
 
     /// What vCPU `vcpu` goes on as, if it is not off: taken once.
-    pub(super) fn take_resumed(&self, vcpu: usize) -> Option<Box<Stopped>> {
+    pub(super) fn take_resumed(&self, vcpu: usize) -> Option<Arc<Stopped>> {
         self.resumed.lock().get_mut(vcpu).and_then(Option::take).filter(|vcpu| vcpu.is_on)
     }
 

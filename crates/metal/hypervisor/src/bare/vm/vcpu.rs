@@ -27,8 +27,10 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
     let mut is_on = false;
     if let Some(before) = run.take_resumed(number) {
         cpu.go_on(&before.registers);
-        seat.resume(before.interface);
-        match vcpu.start_with_caches(before.caches) {
+        seat.resume(before.interface.clone());
+        let caches = before.caches;
+        drop(before);
+        match vcpu.start_with_caches(caches) {
             Ok(()) => {
                 run.counts.enters();
                 // A run that ended before this vCPU had its place has not kicked it.

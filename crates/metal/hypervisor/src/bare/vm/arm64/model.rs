@@ -4,7 +4,6 @@
 //! looked at then, and what nothing can go on as is not frozen. Each machine that goes on is a copy of the model. A copy is
 //! of registers and words; nothing of it is looked at again.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -31,7 +30,7 @@ use crate::bare::threads::kick::Places;
 use crate::bare::world::World;
 
 /// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
-pub(crate) type Vcpus = Vec<Option<Box<Stopped>>>;
+pub(crate) type Vcpus = Vec<Option<Arc<Stopped>>>;
 
 /// A machine as it was frozen.
 pub(crate) struct Model {
@@ -41,7 +40,8 @@ pub(crate) struct Model {
     console: SerialPort,
     clock: RealTimeClock,
     devices: Raw,
-    vcpus: Vec<Stopped>,
+    /// Those that go on as these share them, and copy them to where they run.
+    vcpus: Vec<Arc<Stopped>>,
 }
 
 /// Why bytes make no model.
@@ -124,9 +124,10 @@ impl Model {
         threads::preemption_point();
         let mut console = SerialPort::new();
         let mut clock = RealTimeClock::new();
-        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
+        let (mut cores, mut stopped, mut vcpus) = (Vec::new(), Vec::new(), Vec::new());
         cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
+        stopped.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         let Parts { entropy, disk, card } = devices.parts();
         let fresh = Fresh {
@@ -145,13 +146,14 @@ impl Model {
             let mut registers = resumed::fresh(affinity(number as usize));
             resumed::load(&mut registers, vcpu.registers)?;
             let (start, interface, caches) = (vcpu.start, vcpu.interface, GuestCaches::default());
-            vcpus.push(Stopped { is_on: false, start, interface, registers, caches });
+            stopped.push(Stopped { is_on: false, start, interface, registers, caches });
             threads::preemption_point();
             Ok(())
         })?;
-        for ((number, vcpu), caches) in vcpus.iter_mut().enumerate().zip(caches) {
-            vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
-            vcpu.caches = caches;
+        for ((number, vcpu), caches) in stopped.into_iter().enumerate().zip(caches) {
+            let is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+            vcpus.push(Arc::new(Stopped { is_on, caches, ..vcpu }));
+            threads::preemption_point();
         }
         let (psci, virtual_count) = (loaded.psci, loaded.virtual_count);
         Ok(Self { gic, psci, virtual_count, console, clock, devices, vcpus })
@@ -161,7 +163,7 @@ impl Model {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.gic.heap_bytes()
             + self.psci.cores().capacity() * size_of::<Core>()
-            + self.vcpus.capacity() * size_of::<Stopped>()
+            + self.vcpus.capacity() * size_of::<(Arc<Stopped>, [usize; 2], Stopped)>()
             + self.devices.heap_bytes()
     }
 
@@ -177,10 +179,7 @@ impl Model {
         cores.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
         cores.extend(self.psci.cores().iter().cloned());
         vcpus.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
-        for vcpu in &self.vcpus {
-            vcpus.push(Some(Box::new(vcpu.clone())));
-            threads::preemption_point();
-        }
+        vcpus.extend(self.vcpus.iter().map(|vcpu| Some(Arc::clone(vcpu))));
         let timer_offset = offset(timer::ticks(), self.virtual_count);
         let chipset = Chipset::resumed(gic, Psci::new(cores), timer_offset);
         let (console, clock) = (self.console.clone(), self.clock.clone());

@@ -18,7 +18,6 @@ use crate::bare::devices::{Devices, Parts};
 use crate::bare::threads;
 
 /// A vCPU whose thread has ended, or that a thread is to go on as.
-#[derive(Clone)]
 pub(crate) struct Stopped {
     /// It has begun and is on.
     pub(crate) is_on: bool,
