@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve metal-cuts switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -121,6 +121,12 @@ REQUESTS ?= 10000
 
 metal-serve: setup-metal ## give each connection from the host a fork of a Linux at EL2, and see that each answers and is destroyed
 	@REQUESTS=$(REQUESTS) scripts/metal serve
+
+# How often `make metal-cuts` cuts the power: make metal-cuts CUTS=10. SEED=... has the disk lose what it has lost in a run.
+CUTS ?= 100
+
+metal-cuts: setup-metal ## cut the power of a machine with Mayfly at EL2 a hundred times, and see that what VMs have flushed is there
+	@CUTS=$(CUTS) scripts/metal cuts
 
 metal-load: setup-metal ## ten minutes of load on 8 vCPUs of 2 CPUs, at EL2
 	@scripts/metal load
