@@ -304,7 +304,8 @@ mod tests {
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
                     --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
-                    --zap range --rounds 3 --pages-a-change 8 --written 1,10 --forks 1,1000 --ksm=shared --precision 5% --time 2m";
+                    --zap range --rounds 3 --pages-a-change 8 --written 1,10 --forks 1,1000 --ksm=shared \
+                    --precision 5% --time 2m";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();

@@ -1,3 +1,5 @@
+use std::sync::OnceLock;
+
 use super::*;
 use crate::params::Params;
 use crate::progress::Silent;
@@ -25,6 +27,12 @@ fn rows(params: &Params) -> Option<Vec<ResultRow>> {
 fn params(size: &str) -> Params {
     let memory = vec![size.parse().unwrap()];
     Params { rounds: Some(1), forks: vec![3], memory, ..Params::default() }
+}
+
+/// Those of the machine, which are run once.
+fn machine_rows() -> &'static [ResultRow] {
+    static ROWS: OnceLock<Vec<ResultRow>> = OnceLock::new();
+    ROWS.get_or_init(|| rows_on(Backend::Machine, &params("24MiB")))
 }
 
 /// What is measured of many forks alone.
@@ -76,10 +84,10 @@ fn every_design_gives_a_row_with_its_metrics_and_no_fork_finds_what_another_has_
 
 #[test]
 fn on_the_machine_forks_have_what_they_wrote_and_fault_once_for_each_page() {
-    let rows = rows_on(Backend::Machine, &params("24MiB"));
+    let rows = machine_rows();
     assert_eq!(rows.len(), 6);
     // There are no registers.
-    expect_metrics(&rows, &[REGISTERS]);
+    expect_metrics(rows, &[REGISTERS]);
     let of = |variant: &str| {
         let is_it = |row: &&ResultRow| row.variant == variant;
         rows.iter().find(is_it).unwrap()
@@ -106,11 +114,10 @@ fn on_the_machine_forks_have_what_they_wrote_and_fault_once_for_each_page() {
 
 #[test]
 fn rows_of_forks_say_what_they_began_from_and_are_refused_where_that_differs() {
-    let rows = rows_on(Backend::Machine, &params("24MiB"));
-    let held = crate::alike::held_alike(&rows);
+    let held = crate::alike::held_alike(machine_rows());
     assert!(held.iter().all(|row| row.checks.iter().all(|check| check.ok)), "{held:#?}");
     // A fork that has its memory mapped already is no fork that begins.
-    let mut other = rows;
+    let mut other = machine_rows().to_vec();
     let start = other[0].start.values_mut().next().unwrap();
     *start = [[("pages".to_owned(), 6144)].into()].into();
     let held = crate::alike::held_alike(&other);
