@@ -49,7 +49,10 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
         .filter(|one| one.tid == thread.tid && runs_vcpu(one) && one.at < heard.0)
         .map(|one| one.took)
         .sum();
-    if !entered && seen < took / 2 || starts_all(trace, thread, *earlier) {
+    if !entered && seen < took / 2 {
+        return None;
+    }
+    if was_heard(trace, thread, earlier.0) || starts_all(trace, thread, *earlier) {
         return None;
     }
     let evidence = vec![
@@ -73,6 +76,22 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
         took,
         cause: Some(cause),
         ..Stall::default()
+    })
+}
+
+/// What a call returns that a signal has ended: `EINTR`, or one of the numbers that say how the kernel begins it again
+/// (`ERESTARTSYS` to `ERESTART_RESTARTBLOCK` of `include/linux/errno.h`).
+fn is_interrupted(result: i64) -> bool {
+    result == -i64::from(libc::EINTR) || (-516..=-512).contains(&result)
+}
+
+/// Whether a signal has ended a run of its thread's.
+fn was_heard(trace: &Trace, thread: &Thread, at: u64) -> bool {
+    let mut runs =
+        trace.calls.iter().filter(|call| call.tid == thread.tid && call.name == "KVM_RUN");
+    runs.any(|run| {
+        let is_right_before = run.end() <= at && at - run.end() <= SOON;
+        is_right_before && run.result.is_some_and(is_interrupted)
     })
 }
 

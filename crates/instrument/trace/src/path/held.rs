@@ -179,8 +179,10 @@ impl<'a> Sleeps<'a> {
         if self.trace.wakes.is_empty() {
             self.of_setter(&mut found.long);
         }
-        // KVM's worker waits for work, whoever ends that.
-        let is_idle = |one: &Wait| self.longest(one).is_some_and(|seen| seen.is_in(&IDLE));
+        // KVM's worker waits for work, whoever ends that, and whether or not anybody has looked.
+        let works = |tid| self.trace.threads.iter().any(|one| one.tid == tid && one.of_kvm);
+        let is_idle =
+            |one: &Wait| self.longest(one).map_or_else(|| works(one.tid), |seen| seen.is_in(&IDLE));
         found.long.retain(|one| !is_idle(one));
         found
     }

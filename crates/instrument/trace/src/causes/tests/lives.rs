@@ -94,6 +94,9 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
     };
     assert_eq!(lost(&[40, 320], interrupted(), inside(20)), one("lost-kick", 4, 28));
     assert!(lost(&[40, 320], interrupted(), inside(10)).is_empty());
+    // The first has ended a run, and what went on after it is another one.
+    let heard = Call { result: Some(-512), took: Some(MS), ..run(2, 2, 0) };
+    assert!(lost(&[31, 320], heard, inside(27)).is_empty());
     // One right after the other ends no wait; and what came long before the vCPU left did not end its run.
     assert!(lost(&[315, 320], interrupted(), inside(20)).is_empty());
     assert!(lost(&[10, 50], run(2, 2, 30), vec![]).is_empty());

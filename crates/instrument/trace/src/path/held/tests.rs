@@ -264,6 +264,18 @@ fn short_sleeps_that_the_scheduler_told_of_are_one_wait_and_a_worker_that_waits_
     let mut idle = trace(vec![look(1, 0, "vhost_task_fn", 40, 30)]);
     idle.samples[0].call = None;
     assert_eq!(told(&idle), []);
+    // Of one that nobody has looked at, it is known what it is.
+    let mut unseen = trace(vec![]);
+    unseen.recorder = Recorder::Tracefs;
+    unseen.wakes = vec![
+        Wake { tid: 2, since: 95 * MS, at: 99 * MS, by: Some(3) },
+        Wake { tid: 3, since: 50 * MS, at: 98 * MS, by: Some(1) },
+    ];
+    unseen.critical_paths = unseen.find_critical_paths();
+    let of_third = |trace: &Trace| told(trace).into_iter().filter(|one| one.0 == 3).count();
+    assert_eq!(of_third(&unseen), 1);
+    unseen.threads[2].of_kvm = true;
+    assert_eq!(of_third(&unseen), 0);
 }
 
 #[test]
