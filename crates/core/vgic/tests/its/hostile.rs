@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn a_guest_that_does_as_it_likes_is_given_its_lpis_when_it_comes_to_its_senses(
         seed in any::<u64>(),
-        steps in prop::collection::vec(any_step(), 0..200),
+        steps in prop::collection::vec(any_step(), 0..if cfg!(miri) { 32 } else { 200 }),
     ) {
         run(seed, &steps);
     }

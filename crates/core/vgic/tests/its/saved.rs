@@ -47,7 +47,7 @@ proptest! {
         if guest.load(&changed(bytes, at, value)).is_ok() {
             let again = guest.saved();
             prop_assert!(guest.load(&again).is_ok());
-            for _ in 0..200 {
+            for _ in 0..if cfg!(miri) { 8 } else { 200 } {
                 guest.serve();
                 (0..2).for_each(|vcpu| guest.enter(vcpu));
                 (0..2).for_each(|vcpu| guest.leave(vcpu));
