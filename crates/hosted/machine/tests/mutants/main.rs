@@ -13,6 +13,7 @@
 mod caches;
 mod copy;
 mod devices;
+mod disks;
 mod dispatch;
 mod holds;
 mod hwtrace;
@@ -118,7 +119,7 @@ const PROTOCOLS: [(&[Mutant], Checker); 14] = [
 ];
 
 /// The steps of what has neither threads nor hardware. The sample has none of them.
-const RULES: [&[Mutant]; 1] = [dispatch::MUTANTS];
+const RULES: [&[Mutant]; 2] = [disks::MUTANTS, dispatch::MUTANTS];
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
     PROTOCOLS.into_iter().flat_map(|(mutants, _)| mutants).chain(RULES.into_iter().flatten())
