@@ -16,6 +16,7 @@ use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
 use super::logged::logged;
 use super::parts::{Outcome, create, doorbell, machine, make, memory, slot, vcpu};
+use crate::bare::devices::arch::{MEMORY as FIRST, registers};
 use crate::bare::processor::frames;
 use crate::bare::threads;
 use crate::bare::vm::{Host, TableFormat};
@@ -85,6 +86,7 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let vm = counter.step(Row::VmCreated, || create(host, &memory))?;
     let run = counter.step(Row::MachineCreated, || machine(host, bytes, 1))?;
     counter.step(Row::DevicesTouched, || {
+        run.devices.show(&memory, registers(bytes) - FIRST).map_err(|_| "no room for registers")?;
         for (_, device) in run.devices.all() {
             device.read(0, 0, &mut [0; 4]);
         }
