@@ -133,6 +133,7 @@ pub(crate) struct Said {
 pub(crate) enum Left {
     Record(Box<Record>),
     Examination(Box<Document>),
+    Laws(Box<mayfly_laws::Document>),
 }
 
 impl Left {
@@ -143,6 +144,10 @@ impl Left {
                 let document = serde_json::from_slice(text).context("it is no examination")?;
                 Self::Examination(Box::new(document))
             }
+            Command::Laws => {
+                let document = serde_json::from_slice(text).context("it has no laws")?;
+                Self::Laws(Box::new(document))
+            }
         })
     }
 
@@ -151,6 +156,7 @@ impl Left {
         match self {
             Self::Record(record) => record.to_json(),
             Self::Examination(document) => document.to_json(),
+            Self::Laws(document) => document.to_json(),
         }
     }
 }

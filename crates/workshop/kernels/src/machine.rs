@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::archive::Arch;
+use crate::job::Look;
 
 /// A machine with one processor that can run guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +18,12 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// The machines of an architecture; a quick look needs only one.
-    pub(crate) fn of(arch: Arch, quick: bool) -> Vec<Self> {
-        match (arch, quick) {
+    /// The machines of an architecture. Only where guests run for long, it matters how they reach the caches.
+    pub(crate) fn of(arch: Arch, look: Look) -> Vec<Self> {
+        match (arch, look) {
             (Arch::Amd64, _) => vec![Self::Amd64],
-            (Arch::Arm64, true) => vec![Self::Arm64],
-            (Arch::Arm64, false) => vec![Self::Arm64, Self::Arm64Fwb],
+            (Arch::Arm64, Look::Quick | Look::Laws) => vec![Self::Arm64],
+            (Arch::Arm64, Look::Whole) => vec![Self::Arm64, Self::Arm64Fwb],
         }
     }
 

@@ -8,6 +8,7 @@ mod archive;
 mod format;
 mod guest;
 mod job;
+mod laws;
 mod machine;
 mod outcome;
 mod regression;
@@ -21,6 +22,7 @@ use mayfly_qemu::Interrupt;
 
 use crate::archive::{Arch, Kernel};
 use crate::format::Format;
+use crate::job::Look;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 
@@ -44,6 +46,11 @@ struct Args {
     /// about it; takes a minute
     #[arg(long, conflicts_with = "releases")]
     quick: bool,
+
+    /// Say how three calls grow in each kernel: the creation of a VM with mappings, the close of a VM with the time since a
+    /// device was registered, and the registration of an ioeventfd with ioeventfds
+    #[arg(long, conflicts_with = "quick")]
+    laws: bool,
 
     /// How to write the tables
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
@@ -82,6 +89,11 @@ fn main() -> ExitCode {
 
 fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
     let arches = if args.arch.is_empty() { Arch::value_variants() } else { &args.arch };
+    let look = match (args.quick, args.laws) {
+        (true, _) => Look::Quick,
+        (_, true) => Look::Laws,
+        _ => Look::Whole,
+    };
     let mut outcomes = Vec::new();
     for &arch in arches {
         let kernels = if args.quick {
@@ -95,13 +107,14 @@ fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         }
         let linked = Path::new("target").join(arch.target()).join("release/mayfly");
         let mayfly = args.mayfly.as_ref().unwrap_or(&linked);
-        outcomes.extend(measured(arch, &kernels?, mayfly, args.quick, interrupt)?);
+        outcomes.extend(measured(arch, &kernels?, mayfly, look, interrupt)?);
     }
     if args.quick && !interrupt.came() {
         return Ok(regression::verdict(&outcomes));
     }
-    print!("{}", table::tables(&outcomes, args.format));
-    let any = outcomes.iter().any(|outcome| outcome.rows().next().is_some());
+    let tables = if args.laws { laws::tables } else { table::tables };
+    print!("{}", tables(&outcomes, args.format));
+    let any = outcomes.iter().any(Outcome::has_figures);
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -110,16 +123,16 @@ fn measured(
     arch: Arch,
     kernels: &[Kernel],
     mayfly: &Path,
-    quick: bool,
+    look: Look,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
-    for machine in Machine::of(arch, quick) {
+    for machine in Machine::of(arch, look) {
         for kernel in kernels {
             if interrupt.came() {
                 return Ok(outcomes);
             }
-            let jobs = job::jobs(machine, quick);
+            let jobs = job::jobs(machine, look);
             let outcome = outcome::of(machine, kernel, jobs, mayfly, interrupt)?;
             eprintln!("kernels: {outcome}");
             outcomes.push(outcome);

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use mayfly_doctor::Document;
+use mayfly_laws::Entry;
 use mayfly_qemu::{Interrupt, to_the_end};
-use mayfly_record::{Record, ResultRow};
+use mayfly_record::{Record, ResultRow, units};
 
 use crate::archive::{Arch, Kernel};
 use crate::guest::{self, Left, Said};
@@ -29,6 +30,8 @@ pub(crate) struct Outcome {
     pub(crate) records: Vec<Record>,
     /// The doctor's findings.
     pub(crate) examination: Option<Document>,
+    /// The pairs that a law was looked for.
+    pub(crate) laws: Vec<Entry>,
     /// The failures, one line each.
     pub(crate) wrong: Vec<String>,
 }
@@ -39,15 +42,22 @@ impl Outcome {
         let rows = self.records.iter().flat_map(|record| &record.results);
         rows.filter(|row| row.skipped.is_none() && !row.metrics.is_empty())
     }
+
+    /// Whether anything was measured that tables have.
+    pub(crate) fn has_figures(&self) -> bool {
+        self.rows().next().is_some() || self.laws.iter().any(|entry| entry.law.is_some())
+    }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, kernel, wrong, .. } = self;
         write!(f, "{} on {}: ", kernel.version, machine.name())?;
-        match self.rows().count() {
-            0 => write!(f, "nothing was measured")?,
-            rows => write!(f, "{rows} rows")?,
+        let measured = self.laws.iter().filter(|entry| entry.law.is_some()).count();
+        match (self.rows().count(), measured) {
+            (0, 0) => write!(f, "nothing was measured")?,
+            (0, pairs) => write!(f, "{}", units::things(pairs as u64, "pair"))?,
+            (rows, _) => write!(f, "{rows} rows")?,
         }
         wrong.iter().try_for_each(|why| write!(f, "; {why}"))
     }
@@ -66,6 +76,7 @@ pub(crate) fn of(
         kernel: kernel.clone(),
         records: Vec::new(),
         examination: None,
+        laws: Vec::new(),
         wrong: Vec::new(),
     };
     // On arm64 it is built in.
@@ -93,6 +104,7 @@ pub(crate) fn of(
             match left {
                 Left::Record(record) => outcome.records.push(*record),
                 Left::Examination(document) => outcome.examination = Some(*document),
+                Left::Laws(document) => outcome.laws.extend(document.laws),
             }
         }
     }

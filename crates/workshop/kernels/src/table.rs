@@ -125,56 +125,87 @@ impl Shown {
     }
 }
 
-/// All tables that have a figure, and below them what went wrong.
-pub(crate) fn tables(outcomes: &[Outcome], format: Format) -> String {
-    let mut text = String::new();
-    let mut machines: Vec<Machine> = Vec::new();
-    let mut kernels: Vec<Series> = Vec::new();
-    for outcome in outcomes {
-        if !machines.contains(&outcome.machine) {
-            machines.push(outcome.machine);
+/// Which machines, and which series of kernels, the outcomes are of: the columns and the lines of their tables.
+pub(crate) struct Grid {
+    machines: Vec<Machine>,
+    kernels: Vec<Series>,
+}
+
+impl Grid {
+    pub(crate) fn of(outcomes: &[Outcome]) -> Self {
+        let (mut machines, mut kernels) = (Vec::new(), Vec::new());
+        for outcome in outcomes {
+            if !machines.contains(&outcome.machine) {
+                machines.push(outcome.machine);
+            }
+            kernels.push(outcome.kernel.series);
         }
-        kernels.push(outcome.kernel.series);
+        kernels.sort_unstable();
+        kernels.dedup();
+        Self { machines, kernels }
     }
-    kernels.sort_unstable();
-    kernels.dedup();
-    if !outcomes.is_empty() {
-        let _ = writeln!(text, "{HEAD}");
-    }
-    let mut lacking = Vec::new();
-    for table in &TABLES {
+
+    /// A table, if it has a cell; what was not measured is a dash. A machine that it means nothing to has no column.
+    pub(crate) fn table(
+        &self,
+        title: &str,
+        outcomes: &[Outcome],
+        format: Format,
+        cell: impl Fn(&Outcome) -> Option<String>,
+    ) -> Option<String> {
         let cell = |machine: Machine, kernel: Series| {
             let mut outcomes = outcomes.iter();
             let found = outcomes.find(|one| one.machine == machine && one.kernel.series == kernel);
-            found.and_then(|outcome| table.median(outcome))
+            found.and_then(&cell)
         };
-        // A machine that a metric means nothing to has no column.
-        let columns: Vec<Machine> = machines
-            .iter()
-            .copied()
-            .filter(|machine| kernels.iter().any(|kernel| cell(*machine, *kernel).is_some()))
-            .collect();
+        let has_any =
+            |machine: &Machine| self.kernels.iter().any(|kernel| cell(*machine, *kernel).is_some());
+        let columns: Vec<Machine> = self.machines.iter().copied().filter(has_any).collect();
         if columns.is_empty() {
-            if outcomes.iter().flat_map(Outcome::rows).any(|row| table.is_of(row)) {
-                let Shown { title, experiment, metric, .. } = table;
-                lacking.push(format!("{title}: no row of {experiment} has {metric}"));
-            }
-            continue;
+            return None;
         }
         let mut lines = vec![vec!["Linux".to_owned()]];
         lines[0].extend(columns.iter().map(|machine| machine.name().to_owned()));
-        for kernel in &kernels {
+        for kernel in &self.kernels {
             let mut line = vec![format!("{}.{}", kernel.major, kernel.minor)];
-            line.extend(columns.iter().map(|machine| {
-                cell(*machine, *kernel).map_or_else(|| "-".to_owned(), units::duration)
-            }));
+            let cells = columns.iter().map(|machine| cell(*machine, *kernel));
+            line.extend(cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned())));
             lines.push(line);
         }
-        let _ = write!(text, "\n{}", written(table.title, &lines, format));
+        Some(written(title, &lines, format))
+    }
+}
+
+/// All tables that have a figure, and below them what went wrong.
+pub(crate) fn tables(outcomes: &[Outcome], format: Format) -> String {
+    let grid = Grid::of(outcomes);
+    let mut text = head(outcomes);
+    let mut lacking = Vec::new();
+    for table in &TABLES {
+        let median = |outcome: &Outcome| table.median(outcome).map(units::duration);
+        match grid.table(table.title, outcomes, format, median) {
+            Some(told) => text.extend(["\n", &told]),
+            None if outcomes.iter().flat_map(Outcome::rows).any(|row| table.is_of(row)) => {
+                let Shown { title, experiment, metric, .. } = table;
+                lacking.push(format!("{title}: no row of {experiment} has {metric}"));
+            }
+            None => {}
+        }
     }
     for why in lacking {
         let _ = writeln!(text, "\nnot all is well: {why}");
     }
+    text + &failures(outcomes)
+}
+
+/// What stands above all tables.
+pub(crate) fn head(outcomes: &[Outcome]) -> String {
+    if outcomes.is_empty() { String::new() } else { format!("{HEAD}\n") }
+}
+
+/// What stands below them: what went wrong.
+pub(crate) fn failures(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
     for outcome in outcomes.iter().filter(|outcome| !outcome.wrong.is_empty()) {
         let _ = writeln!(text, "\nnot all is well: {outcome}");
     }
@@ -219,7 +250,8 @@ mod tests {
             directory: "/nowhere".into(),
         };
         let records = vec![Record::new(Host::default(), rows)];
-        Outcome { machine, kernel, records, examination: None, wrong: Vec::new() }
+        let (laws, wrong) = (Vec::new(), Vec::new());
+        Outcome { machine, kernel, records, examination: None, laws, wrong }
     }
 
     fn row(experiment: &str, metric: &str, nanoseconds: u64) -> ResultRow {
