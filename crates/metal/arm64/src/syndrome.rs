@@ -163,9 +163,10 @@ impl Abort {
                 let kind = if straddles { AccessKind::Opaque } else { AccessKind::Data };
                 Access { gpa, len, write: self.write, kind, denied }
             }
-            // Cleaning reads, as far as rights are concerned; `DC ZVA` has CM clear.
+            // Cleaning reads, as far as rights are concerned; `DC ZVA` has CM clear. `DC IVAC` alone is denied where
+            // nothing may be written (DDI 0487, "Permission fault"): what it asks for is the right to write.
             _ => {
-                let write = self.write && !self.maintenance;
+                let write = self.write && (!self.maintenance || denied);
                 Access { gpa, len: 1, write, kind: AccessKind::Opaque, denied }
             }
         }
@@ -229,6 +230,7 @@ fn abort(esr: u64, fetch: bool) -> Abort {
 
 #[cfg(test)]
 mod tests {
+    use mayfly_vm::stage2::Permissions;
     use proptest::prelude::*;
 
     use super::*;
@@ -271,9 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn maintenance_of_caches_reads() {
-        let Trap::Abort(abort) = decode(DATA_ABORT | 1 << 8 | 1 << 6 | 0x07) else { panic!() };
-        assert_eq!(abort.access(Gpa::new(0)).wanted(), mayfly_vm::stage2::Permissions::READ);
+    fn maintenance_of_caches_reads_and_writes_where_it_is_denied() {
+        const MAINTENANCE: u64 = DATA_ABORT | 1 << 8 | 1 << 6;
+        let wanted = |fault: u64| {
+            let Trap::Abort(abort) = decode(MAINTENANCE | fault) else { panic!() };
+            abort.access(Gpa::new(0)).wanted()
+        };
+        assert_eq!(wanted(0x07), Permissions::READ);
+        assert_eq!(wanted(0x0f), Permissions::WRITE);
     }
 
     #[test]
