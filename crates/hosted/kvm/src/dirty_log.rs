@@ -1,8 +1,8 @@
 //! The log of what a guest writes: a bitmap of each memslot, or a ring of each vCPU.
 //!
 //! A memslot with [`MemoryFlags::log_dirty`](crate::MemoryFlags) has a bitmap. [`Vm::dirty_log`] reads it, and takes the
-//! bits out, unless the VMM does that itself ([`Vm::protect_manually`], [`Vm::clear_dirty_log`]). A VM that has
-//! [rings](Vm::log_in_rings) has no bitmaps: each vCPU has a [`DirtyRing`].
+//! bits out, unless the VMM does that itself ([`Vm::protect_manually`], [`Vm::clear_dirty_log`]). In a VM that has
+//! [rings](Vm::log_in_rings), each vCPU has a [`DirtyRing`].
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kvm_bindings::{
     KVM_CAP_ARM_EAGER_SPLIT_CHUNK_SIZE, KVM_CAP_DIRTY_LOG_RING, KVM_CAP_DIRTY_LOG_RING_ACQ_REL,
-    KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, KVM_DIRTY_LOG_INITIALLY_SET,
-    KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, KVM_DIRTY_LOG_PAGE_OFFSET, KVMIO, kvm_clear_dirty_log,
-    kvm_clear_dirty_log__bindgen_ty_1 as ClearBitmap, kvm_dirty_gfn, kvm_dirty_log,
-    kvm_dirty_log__bindgen_ty_1 as Bitmap, kvm_enable_cap,
+    KVM_CAP_DIRTY_LOG_RING_WITH_BITMAP, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+    KVM_DIRTY_LOG_INITIALLY_SET, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, KVM_DIRTY_LOG_PAGE_OFFSET,
+    KVMIO, kvm_clear_dirty_log, kvm_clear_dirty_log__bindgen_ty_1 as ClearBitmap, kvm_dirty_gfn,
+    kvm_dirty_log, kvm_dirty_log__bindgen_ty_1 as Bitmap, kvm_enable_cap,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Setter, Updater, ioctl, opcode};
@@ -49,14 +49,24 @@ impl Vm {
 
     /// Has each vCPU log what it writes in a ring of `entries` entries, a power of two from 1024 on (65,536 at most):
     /// `KVM_ENABLE_CAP` of `KVM_CAP_DIRTY_LOG_RING_ACQ_REL`, or where there is none, of `KVM_CAP_DIRTY_LOG_RING`. Before
-    /// the first vCPU. Memslots have no bitmaps then.
+    /// the first vCPU and the first memslot.
+    ///
+    /// On x86-64, memslots have no bitmaps then. On arm64 they have, for what KVM writes when no vCPU runs: there,
+    /// `KVM_CAP_DIRTY_LOG_RING_WITH_BITMAP` is enabled too. Without a bitmap, KVM on arm64 does not take a memslot for one
+    /// that is logged (`memslot_is_logging`): a write to a block of 2 MiB makes all of the block writable again, and the
+    /// ring names one of its 512 pages.
     ///
     /// # Errors
-    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL where the kernel cannot, or there is a vCPU; E2BIG.
+    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL where the kernel cannot, or there is a vCPU, or on arm64 a memslot;
+    /// E2BIG.
     pub fn log_in_rings(&self, entries: u32) -> Result<(), Error> {
         let bytes = u64::from(entries) * ENTRY as u64;
         self.enable(KVM_CAP_DIRTY_LOG_RING_ACQ_REL, bytes)
-            .or_else(|_| self.enable(KVM_CAP_DIRTY_LOG_RING, bytes))
+            .or_else(|_| self.enable(KVM_CAP_DIRTY_LOG_RING, bytes))?;
+        if cfg!(target_arch = "aarch64") {
+            self.enable(KVM_CAP_DIRTY_LOG_RING_WITH_BITMAP, 0)?;
+        }
+        Ok(())
     }
 
     /// Has blocks split into pages where a memslot's log is switched on, `bytes` of memory at a time: `KVM_ENABLE_CAP` of
