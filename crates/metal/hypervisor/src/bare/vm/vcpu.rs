@@ -42,6 +42,9 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
                 run.end(End::Failed);
             }
         }
+    } else {
+        // Of a fork that has gone back, it is as the life before has left it.
+        vcpu.reset_caches();
     }
     while run.ending().is_none() {
         let power = &run.power[number];
