@@ -58,6 +58,22 @@ pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
 
 static PROMISES: Promises = Promises::new();
 
+/// Bytes that are guaranteed as long as this is there.
+pub(crate) struct Guaranteed(usize);
+
+impl Guaranteed {
+    /// As [`Promises::guarantee`].
+    pub(crate) fn try_new(bytes: usize) -> Option<Self> {
+        guarantee(bytes).ok().map(|()| Self(bytes))
+    }
+}
+
+impl Drop for Guaranteed {
+    fn drop(&mut self) {
+        release(self.0);
+    }
+}
+
 /// As [`Promises::guarantee`].
 pub(crate) fn guarantee(bytes: usize) -> Result<(), usize> {
     let all = HEAP.0.lock().counters().claimed_bytes;

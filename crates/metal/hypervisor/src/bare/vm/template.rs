@@ -9,7 +9,8 @@ use alloc::sync::Arc;
 use mayfly_hypervisor::needs::Needs;
 
 use super::arch::Model;
-use crate::bare::processor::{heap, timer};
+use crate::bare::processor::heap::Guaranteed;
+use crate::bare::processor::timer;
 use crate::bare::world::memory::GuestMemory;
 
 /// What a VM was when it was frozen.
@@ -22,8 +23,8 @@ pub(crate) struct Template {
     pub(super) model: Model,
     /// When it was frozen, in ticks.
     since: u64,
-    /// Bytes of heap that are guaranteed with it.
-    heap: usize,
+    /// The heap that all of it has: the last, so that it is given back when that is free.
+    _heap: Guaranteed,
 }
 
 impl Template {
@@ -34,8 +35,8 @@ impl Template {
         model: Model,
     ) -> Option<Self> {
         let heap = Needs::of_pieces(model.heap_bytes() + memory.heap_bytes());
-        heap::guarantee(heap).ok()?;
-        Some(Self { memory, disk, model, since: timer::ticks(), heap })
+        let heap = Guaranteed::try_new(heap)?;
+        Some(Self { memory, disk, model, since: timer::ticks(), _heap: heap })
     }
 
     /// For how many nanoseconds it has been frozen.
@@ -43,11 +44,5 @@ impl Template {
         const NANOSECONDS: u128 = 1_000_000_000;
         let ticks = u128::from(timer::ticks() - self.since);
         (ticks * NANOSECONDS / u128::from(timer::frequency())) as u64
-    }
-}
-
-impl Drop for Template {
-    fn drop(&mut self) {
-        heap::release(self.heap);
     }
 }

@@ -103,9 +103,10 @@ impl GuestMemory {
         &self.world
     }
 
-    /// Bytes of heap that it has.
+    /// Bytes of heap that are there as long as it, those of its images included.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.words) + Blocks::heap_bytes(self.words.len())
+        let images = self.image.as_ref().map_or(0, |image| image.heap_bytes());
+        size_of_val(&*self.words) + Blocks::heap_bytes(self.words.len()) + images
     }
 
     /// Frames that it has, without the image's.
