@@ -32,7 +32,7 @@ const EXCUSED: [(&str, &str); 11] = [
         "Gfn:: Gpa:: Hpa:: Hva:: Pfn:: Instant:: Span:: Context:: Identity:: Flags:: Permissions:: FrameRange:: \
          Level:: Leaf:: Entry:: Error:: NotCopied:: SlotId:: ArmIpa:: ArmFeatures:: ArmChoice:: WithArm:: CacheTraps:: Access:: \
          Resolved:: Hold:: memslot::Edit:: Callback::bytes Polled::cookie RcuBox::as_ptr Slot::backed_by Slot::gfns \
-         Snapshot:: DirtyBitmap::words",
+         Snapshot:: DirtyBitmap::words ::any_marked",
     ),
     (
         "a trait's, whose implementations the core calls",
@@ -60,9 +60,10 @@ const EXCUSED: [(&str, &str); 11] = [
          Pl031::save Mmio::save Mmio::go_on_as",
     ),
     (
-        "of a disk whose requests are answered later, which the tests of its own crate drive with rings at random \
-         (`virtio/remote.rs`)",
-        "Remote:: Request:: Mmio::answer Mmio::is_wanted Mmio::take_request",
+        "of a disk whose requests are answered later, or of a console, which the tests of their own crate drive with rings \
+         at random (`virtio/remote.rs`, `virtio/console.rs`)",
+        "Remote:: Request:: Mmio::answer Mmio::is_wanted Mmio::take_request \
+         Console:: Mmio::deliver Mmio::next_output Mmio::receives",
     ),
     (
         "a count",
