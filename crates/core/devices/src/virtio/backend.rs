@@ -27,11 +27,13 @@ pub(crate) trait Backend {
         true
     }
 
-    /// Its driver begins anew.
+    /// Its driver begins anew, and all queues with it.
     fn reset(&mut self) {}
 
-    /// A queue begins anew: what is under way is forgotten.
-    fn forget(&mut self) {}
+    /// This queue begins anew: what of its chains is under way is forgotten.
+    fn forget(&mut self, queue: usize) {
+        let _ = queue;
+    }
 
     /// The byte at `offset` into its configuration; 0 behind the end.
     fn config(&self, offset: u64) -> u8 {

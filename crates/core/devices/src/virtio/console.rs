@@ -52,11 +52,13 @@ impl Backend for Console {
     const SERVED: usize = QUEUES;
 
     fn reset(&mut self) {
-        self.count = 0;
+        (self.taken, self.count) = (0, 0);
     }
 
-    fn forget(&mut self) {
-        self.taken = 0;
+    fn forget(&mut self, queue: usize) {
+        if queue == TRANSMIT {
+            self.taken = 0;
+        }
     }
 
     /// How much of a chain was taken, and what waits for room.

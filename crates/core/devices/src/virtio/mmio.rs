@@ -209,6 +209,7 @@ impl<D: Device> Mmio<D> {
                 0 => queue.ready = false,
                 _ if !queue.ready => {
                     queue.start();
+                    self.device.forget(selected);
                     self.begin_epoch();
                 }
                 _ => {}
@@ -287,7 +288,6 @@ impl<D: Device> Mmio<D> {
     fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.under_way = 0;
-        self.device.forget();
     }
 
     /// A chain is under way from now on, until it is given back in the same epoch.

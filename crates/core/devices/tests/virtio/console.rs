@@ -224,6 +224,19 @@ fn a_queue_that_begins_anew_sends_from_the_first_byte_on() {
 }
 
 #[test]
+fn a_queue_that_begins_anew_has_nothing_of_the_other_queue_sent_twice() {
+    let mut guest = Guest::new(VERSION_1);
+    guest.send(&text(100), &[]);
+    assert_eq!(guest.output(64), Some(text(64)));
+    set(&mut guest.device, 0x30, RECEIVE as u32);
+    set(&mut guest.device, 0x44, 0);
+    guest.rings[RECEIVE] = Ring::default();
+    guest.turn_on(RECEIVE);
+    assert_eq!(guest.output(64), Some(text(100)[64..].to_vec()));
+    assert_eq!((guest.used(TRANSMIT), guest.output(64)), (Some((0, 0)), None));
+}
+
+#[test]
 fn bytes_that_are_not_there_are_not_sent_and_their_chain_is_given_back() {
     let mut guest = Guest::new(VERSION_1);
     guest.offer(TRANSMIT, &[(0x1000, 5)], false);
