@@ -157,19 +157,24 @@ impl Mmio<Console> {
     }
 
     /// Puts what waits for the guest where its driver has room. The driver may be told. What there is no room for stays, and
-    /// the driver tells when there is.
+    /// the driver tells when there is. Of buffers that are not there, at most as many are passed over as the queue has.
     pub fn deliver(&mut self, memory: &impl GuestMemory) {
+        let mut missing = 0;
         while self.is_live(RECEIVE) && self.device().count > 0 {
             let delivered = self.deliver_next(memory);
-            if !self.unless_malformed(delivered, false) {
-                return;
+            match self.unless_malformed(delivered, None) {
+                None => return,
+                // A driver may offer others all the time.
+                Some(0) if missing + 1 >= self.queue(RECEIVE).0.size => return,
+                Some(0) => missing += 1,
+                Some(_) => {}
             }
         }
     }
 
-    /// Fills the next buffer. Returns whether it has taken something.
-    fn deliver_next(&mut self, memory: &impl GuestMemory) -> Result<bool, Malformed> {
-        let Some(head) = self.next_chain(RECEIVE, memory)? else { return Ok(false) };
+    /// Fills the next buffer, if there is one. Returns how many bytes it has taken: none if it is not there.
+    fn deliver_next(&mut self, memory: &impl GuestMemory) -> Result<Option<usize>, Malformed> {
+        let Some(head) = self.next_chain(RECEIVE, memory)? else { return Ok(None) };
         let Console { waiting, count, .. } = *self.device();
         let (_, chain) = self.queue(RECEIVE);
         if chain.readable() != 0 {
@@ -184,7 +189,7 @@ impl Mmio<Console> {
         console.waiting.copy_within(now..count, 0);
         console.count = count - now;
         self.give_back_chain(RECEIVE, Used { head, written: now as u32 }, memory)?;
-        Ok(now > 0)
+        Ok(Some(now))
     }
 
     /// The next chain of a queue; its head. Where there is none, the driver tells when there is.
