@@ -5,7 +5,7 @@ use core::panic::PanicInfo;
 use x86_64::instructions::port::Port;
 
 use super::console::say;
-use super::tried::{Outcome, bare, non_maskable, prepare, with};
+use super::tried::{Outcome, bare, debugging, non_maskable, prepare, with};
 use super::vectors;
 
 const UNDEFINED: Outcome = Outcome::Raised(6);
@@ -34,6 +34,7 @@ extern "C" fn probe(line: u64) -> ! {
         end(line);
     }
     instructions();
+    steps();
     control();
     registers();
     addresses();
@@ -109,11 +110,6 @@ fn instructions() {
     expect("WBINVD", bare(&[0x0f, 0x09]), Outcome::Done(0, 0));
     expect("a call", bare(&[0x0f, 0x01, 0xd9]), Outcome::Done((-1000_i64).cast_unsigned(), 0));
     expect("INT3", bare(&[0xcc]), Outcome::Raised(3));
-    expect(
-        "a single step",
-        bare(&[0x9c, 0x80, 0x4c, 0x24, 0x01, 0x01, 0x9d, 0x90, 0x90]),
-        Outcome::Raised(1),
-    );
     // CPUID with a prefix, and at the end of the longest instruction.
     expect(
         "a CPUID with prefixes",
@@ -124,6 +120,49 @@ fn instructions() {
         let _ = with(&[0x53, 0x0f, 0xa2, 0x5b], leaf, 0, 0); // push rbx; cpuid; pop rbx
     }
     say!("instructions were tried");
+}
+
+/// Single steps, over an instruction that the CPU executes, and over those that it comes out for: each ends behind the
+/// instruction, without RF, and DR6 says what it was.
+fn steps() {
+    // mov r9, rsp; mov r10d, ss; push r10; push r9; push RF and TF; mov r10d, cs; push r10; lea r10, [rip + 4]; push r10; iretq
+    const STEP: &[u8] = &[
+        0x49, 0x89, 0xe1, 0x41, 0x8c, 0xd2, 0x41, 0x52, 0x41, 0x51, 0x68, 0x02, 0x01, 0x01, 0x00,
+        0x41, 0x8c, 0xca, 0x41, 0x52, 0x4c, 0x8d, 0x15, 0x04, 0x00, 0x00, 0x00, 0x41, 0x52, 0x48,
+        0xcf,
+    ];
+    const RESUMES: u64 = 1 << 16;
+    const STEPPED: u64 = 1 << 14;
+    let Outcome::Done(cr4, _) = bare(&[0x0f, 0x20, 0xe0]) else { return say!("FAILED: no CR4") };
+    for (name, code, rax, rcx, rdx) in [
+        ("NOP", &[0x90][..], 0, 0, 0),
+        ("CPUID", &[0x0f, 0xa2], 0, 0, 0),
+        ("RDMSR", RDMSR, 0, 0xc000_0080, 0),
+        ("MOV to CR4", &[0x0f, 0x22, 0xe0], cr4, 0, 0),
+        ("a call", &[0x0f, 0x01, 0xd9], 0, 0, 0),
+        ("a port that is not there", &[0xec], 0, 0, 0x80), // in al, dx
+        ("a port of a device", &[0xee], 0, 0, 0x3ff),      // out dx, al
+        ("a read of a device", READ, 0, 0, IOAPIC),
+        ("a write to a device", WRITE, 0, 0, IOAPIC),
+        ("ADD to a device", &[0x83, 0x02, 0x00], 0, 0, IOAPIC), // add dword [rdx], 0
+        ("a read of its APIC", READ, 0, 0, APIC + 0x30),
+        ("HLT", &[0xf4], 0, 0, 0),
+    ] {
+        let mut bytes = [0x90; 40];
+        let end = STEP.len() + code.len();
+        bytes[..STEP.len()].copy_from_slice(STEP);
+        bytes[STEP.len()..end].copy_from_slice(code);
+        let said = debugging(&bytes, rax, rcx, rdx);
+        let is_step = said.is_some_and(|said| {
+            said.behind == end as u64 && said.flags & RESUMES == 0 && said.status & STEPPED != 0
+        });
+        if !is_step {
+            say!(
+                "FAILED: a single step over {name}, of {end} bytes with what is before it: {said:x?}"
+            );
+        }
+    }
+    say!("single steps were tried");
 }
 
 /// Bits of CR4 that guests do not have, and those of long mode.

@@ -55,6 +55,19 @@ raised:
     movq saved_stack(%rip), %rsp
     jmp *%r15
 
+# A debug exception leaves where it goes on, with which flags, and what DR6 says.
+    .balign 16
+    .global debug
+debug:
+    movq (%rsp), %rax
+    movq %rax, debugged(%rip)
+    movq 16(%rsp), %rax
+    movq %rax, debugged + 8(%rip)
+    movq %dr6, %rax
+    movq %rax, debugged + 16(%rip)
+    pushq $1
+    jmp raised
+
 # The handler of non-maskable interrupts counts them, and those among them that have come while it ran. In the first it has its
 # APIC send another, and comes out once more while that waits.
     .balign 16
@@ -122,6 +135,9 @@ try_code:
     .balign 16
 saved_stack:
     .quad 0
+    .global debugged
+debugged:
+    .quad 0, 0, 0
     .global nmis, nmis_nested
 nmis:
     .long 0

@@ -1,5 +1,6 @@
 //! An instruction that is tried.
 
+use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::addr_of;
 
@@ -10,6 +11,8 @@ core::arch::global_asm!(include_str!("start.S"), options(att_syntax));
 
 unsafe extern "C" {
     static vectors: u8;
+    static debug: u8;
+    static debugged: [u64; 3];
     static nmi: u8;
     static nmis: u32;
     static nmis_nested: u32;
@@ -24,6 +27,9 @@ pub(super) enum Outcome {
     /// It raised this exception.
     Raised(u8),
 }
+
+/// DR6 that says nothing.
+const DR6_CLEAR: u64 = 0xffff_0ff0;
 
 /// Bytes that are executed.
 #[repr(align(4096))]
@@ -50,7 +56,7 @@ pub(super) fn prepare() {
     // SAFETY: the code for each vector, which does not return.
     unsafe {
         table.divide_error.set_handler_addr(at(0));
-        table.debug.set_handler_addr(at(1));
+        table.debug.set_handler_addr(VirtAddr::new(addr_of!(debug) as u64));
         table.non_maskable_interrupt.set_handler_addr(VirtAddr::new(addr_of!(nmi) as u64));
         table.breakpoint.set_handler_addr(at(3));
         table.overflow.set_handler_addr(at(4));
@@ -74,6 +80,30 @@ pub(super) fn prepare() {
 pub(super) fn non_maskable() -> (u32, u32) {
     // SAFETY: `start.S`'s, which the handler alone writes.
     unsafe { (addr_of!(nmis).read_volatile(), addr_of!(nmis_nested).read_volatile()) }
+}
+
+/// What a debug exception has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Debugged {
+    /// How many bytes of the code are before the place where it goes on.
+    pub(super) behind: u64,
+    /// RFLAGS, as it goes on with them.
+    pub(super) flags: u64,
+    /// DR6, which said nothing before.
+    pub(super) status: u64,
+}
+
+/// Executes `code`, as [`with`] does. `None` if it raises no debug exception.
+pub(super) fn debugging(code: &[u8], rax: u64, rcx: u64, rdx: u64) -> Option<Debugged> {
+    // SAFETY: the register has what debug exceptions say, and nothing else reads it.
+    unsafe {
+        asm!("mov dr6, {}", in(reg) DR6_CLEAR, options(nostack, nomem, preserves_flags));
+    }
+    let is_debug = with(code, rax, rcx, rdx) == Outcome::Raised(1);
+    // SAFETY: `start.S`'s, which the handler alone writes.
+    let [at, flags, status] = unsafe { addr_of!(debugged).read_volatile() };
+    let behind = at.wrapping_sub(CODE.0.get() as u64);
+    is_debug.then_some(Debugged { behind, flags, status })
 }
 
 /// Executes `code`, which changes RAX, RCX, RDX, R9, R10 and flags alone, with these registers.

@@ -3,7 +3,11 @@
 //! The guest may have changed an instruction since its CPU has fetched it. What is decoded is carried out at the address that
 //! the CPU has named, and only if its own address has the same place in a page, and it reads or writes as the CPU has said; if
 //! not, the guest goes on and executes what is there now. So a guest that changes instructions while it executes them gets no
-//! access that it could not have made. One that begins in memory and ends where there is none is a general-protection fault.
+//! access that it could not have made. There is one exception: an instruction that reads and writes is carried out also where
+//! the CPU has said that it reads. QEMU's TCG makes one without LOCK as a load and a store, and comes out for the load, before
+//! it has looked whether the guest's own tables let it write there: they do not keep such a write from a device.
+//!
+//! An access that begins in memory and ends where there is none is a general-protection fault.
 
 use mayfly_vapic::PAGE_SIZE;
 use mayfly_vm::memslot::Gpa;
@@ -159,7 +163,7 @@ impl Processor {
         let general = &self.registers.general;
         let linear = address::operand(save, mode, &first.memory, general, next);
         let part = address::part(linear, bytes_of(first.width), address);
-        // One that reads and writes is said to write.
+        // One that reads and writes is said to write, or, by TCG, to read.
         let is_it = part == Part::Beginning && (first.written.is_none() || write);
         if !is_it {
             self.count(Reason::Undecoded);

@@ -16,6 +16,12 @@ use super::vcpu::{Processor, machine_leaf};
 const NO_CALL: i64 = -1000;
 const DEBUG: u8 = 1;
 const MACHINE_CHECK: u8 = 18;
+/// `RFLAGS.TF`.
+const TRAPS: u64 = 1 << 8;
+/// `RFLAGS.RF`.
+const RESUMES: u64 = 1 << 16;
+/// `DR6.BS`.
+const STEPPED: u64 = 1 << 14;
 /// `CR4.OSXSAVE`.
 const OSXSAVE: u64 = 1 << 18;
 
@@ -152,5 +158,20 @@ impl Processor {
     pub(super) fn go_on(&mut self, next: u64) {
         self.vmcb.save.rip = next;
         self.vmcb.control.interrupt_shadow = 0;
+        if self.vmcb.save.rflags & (RESUMES | TRAPS) != 0 {
+            self.debugged();
+        }
+    }
+
+    /// What the CPU does behind an instruction for a debugger: RF was for that one instruction (APM volume 2, 3.1.6), and
+    /// a single step ends there.
+    #[cold]
+    fn debugged(&mut self) {
+        let save = &mut self.vmcb.save;
+        save.rflags &= !RESUMES;
+        if save.rflags & TRAPS != 0 {
+            save.dr6 |= STEPPED;
+            self.raise(Exception::Debug);
+        }
     }
 }
