@@ -121,10 +121,10 @@ mod bare {
         Some((&rest[..colon], MEMORY + (number << 20)))
     }
 
-    /// Memory below `end` that is neither the image nor the tree, nor the last page: there the hypervisor has written the
-    /// number of the generation.
+    /// Memory below `end` that is neither the image nor the tree, nor the last two pages: there the hypervisor has written the
+    /// registers of virtio devices, and the number of the generation.
     fn free(tree: &[u8], end: usize) -> [Range<usize>; 2] {
-        let end = end - PAGE;
+        let end = end - 2 * PAGE;
         let image = (&raw const image_end).addr();
         let tree = tree.as_ptr().addr()..(tree.as_ptr().addr() + tree.len()).next_multiple_of(8);
         [image..tree.start.min(end), tree.end.min(end)..end]

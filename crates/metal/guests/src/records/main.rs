@@ -1,7 +1,7 @@
 //! A guest whose data outlasts power cuts: it says what it has flushed, and in its next life finds that there.
 //!
 //! Its parameter is `guest=keeps:SAID-LIFE`: SAID is the last number up to which it has said to have flushed, and LIFE the
-//! number of its machine's life. Its disk has [slots](record), in which it writes records that are numbered.
+//! number of its machine's life. Its disk has slots (`record`), in which it writes records that are numbered.
 //!
 //! - It reads all slots. Each sector has to be of a record, whole, and of none that is older than what was flushed.
 //! - It writes a record to each slot, so that no slot has one that might not have been written.
