@@ -318,7 +318,8 @@ pub(super) fn machine_leaf(leaf: u32, sub: u32) -> cpuid::Leaf {
 
 impl Guest<Npt> for Processor {
     fn enter(&mut self, translation: Translation<'_, Npt>, requests: &Requests) -> Event {
-        if let Some(event) = self.complete() {
+        // What it is to come out with may be the access that is pending, which is not answered yet.
+        if let Some(event) = self.told.take().or_else(|| self.complete()) {
             return event;
         }
         // A guest that has turned its machine off, which it did by a device, executes nothing any more.
