@@ -91,7 +91,12 @@ impl<'a> Stretch<'a> {
     pub(super) fn ran(&self) -> u64 {
         let share = |one: &Sample| {
             let within = self.within(one);
-            if within >= one.took { one.ran } else { one.ran.min(within) * within / one.took }
+            if within >= one.took {
+                return one.ran;
+            }
+            // The product of two times of some seconds is more than 64 bits hold.
+            let part = u128::from(one.ran.min(within)) * u128::from(within) / u128::from(one.took);
+            part as u64
         };
         self.samples().map(share).sum()
     }
@@ -131,4 +136,19 @@ pub(super) fn kernel(trace: &Trace) -> Option<(u32, u32)> {
 /// The threads of a process that ran a vCPU.
 pub(super) fn runners(trace: &Trace, pid: i32) -> impl Iterator<Item = &Thread> {
     trace.threads.iter().filter(move |thread| thread.pid == pid && trace.ran_vcpu(thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_look_of_many_seconds_counts_by_its_share() {
+        let look = Sample { tid: 1, took: 10 * SECOND, ran: 9 * SECOND / 2, ..Sample::default() };
+        let trace = Trace { samples: vec![look], ..Trace::default() };
+        let stretch = Stretch { trace: &trace, tid: 1, from: 0, to: 8 * SECOND };
+        assert_eq!(stretch.ran(), 18 * SECOND / 5);
+    }
 }

@@ -85,13 +85,14 @@ fn is_interrupted(result: i64) -> bool {
     result == -i64::from(libc::EINTR) || (-516..=-512).contains(&result)
 }
 
-/// Whether a signal has ended a run of its thread's.
+/// Whether a signal has ended a run of its thread's: it is the first that the thread got since.
 fn was_heard(trace: &Trace, thread: &Thread, at: u64) -> bool {
     let mut runs =
         trace.calls.iter().filter(|call| call.tid == thread.tid && call.name == "KVM_RUN");
     runs.any(|run| {
         let is_right_before = run.end() <= at && at - run.end() <= SOON;
-        is_right_before && run.result.is_some_and(is_interrupted)
+        let is_first = !thread.signals.iter().any(|(when, _)| (run.end()..at).contains(when));
+        is_right_before && is_first && run.result.is_some_and(is_interrupted)
     })
 }
 

@@ -56,14 +56,15 @@ impl Wakes {
     }
 }
 
-/// Whether a thread was woken for the last time to end with its process: by a thread that began to end right after, and before it
-/// did, and it has called nothing since. A thread that is joined has begun to end before it wakes the other.
+/// Whether a thread was woken for the last time to end with its process: by a thread that began to end right after, and right
+/// before it did, and it has called nothing since. A thread that is joined has begun to end before it wakes the other.
 fn is_killed(index: &Index, tid: i32, woken: &Woken) -> bool {
     let killer = woken.by.and_then(|by| index.ending(by, woken.at));
     let Some((killer, ending)) = killer.zip(index.ending(tid, woken.at)) else { return false };
     let soon = woken.at..=ending.min(woken.at.saturating_add(SLACK));
     let mut calls = index.calls(tid, woken.at, ending);
-    soon.contains(&killer) && !calls.any(|call| call.at >= woken.at)
+    let is_right_before = ending.saturating_sub(killer) <= SLACK;
+    soon.contains(&killer) && is_right_before && !calls.any(|call| call.at >= woken.at)
 }
 
 /// Waits on futexes, from looks at threads: they have ended when the thread is seen at something else. And waits for work that
@@ -141,4 +142,26 @@ fn ended_by(trace: &Trace, waiter: &Thread, (from, to): (u64, u64)) -> Option<(u
 fn waits_on_futex(sample: &Sample) -> bool {
     let called = sample.call.is_some_and(|(number, _)| number == libc::SYS_futex as u64);
     called || sample.channel.as_deref().is_some_and(|name| name.starts_with("futex_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_thread_that_goes_on_long_after_its_waker_has_ended_was_not_killed_by_it() {
+        let was_idle = |own: u64| {
+            let thread =
+                |tid, ending| Thread { tid, pid: 2, ending: Some(ending), ..Thread::default() };
+            let wake = Wake { tid: 1, since: 0, at: 10 * MS, by: Some(2) };
+            let threads = vec![thread(1, own), thread(2, 11 * MS)];
+            let trace = Trace { threads, wakes: vec![wake], ..Trace::default() };
+            let wakes = Wakes::of(&trace, &Index::of(&trace));
+            wakes.last(1, own).unwrap().was_idle
+        };
+        assert!(was_idle(12 * MS) && was_idle(11 * MS + SLACK));
+        assert!(!was_idle(12 * MS + SLACK));
+    }
 }

@@ -103,6 +103,22 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
 }
 
 #[test]
+fn a_kick_is_lost_though_another_signal_has_just_ended_the_run_before() {
+    let lost = |signals: &[(u64, i32)]| {
+        // In tenths of milliseconds.
+        let signals = signals.iter().map(|(at, signal)| (at * MS / 10, *signal)).collect();
+        let thread = Thread { tid: 2, pid: 1, vcpu: true, signals, ..Thread::default() };
+        let interrupted =
+            |at, took| Call { result: Some(-i64::from(libc::EINTR)), ..run(2, at, took) };
+        told(&trace(vec![interrupted(2, 8), interrupted(26, 274)], vec![thread]))
+    };
+    assert_eq!(lost(&[(101, 34), (250, 34), (2999, 34)]), one("lost-kick", 25, 274));
+    // Whichever signal came first after the run is the one that ended it.
+    assert_eq!(lost(&[(101, 10), (250, 34), (2999, 34)]), one("lost-kick", 25, 274));
+    assert!(lost(&[(250, 34), (2999, 34)]).is_empty(), "it may have come late");
+}
+
+#[test]
 fn a_signal_that_lets_all_vcpus_go_is_no_kick_that_was_lost() {
     let runner = |tid, first: u64| {
         let signals = vec![(first * MS, 34), (160 * MS, 34)];
