@@ -30,6 +30,10 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
         Row::LoggedFirst4k | Row::LoggedFirst2m => {
             "initially-set has write-protected nothing by then, and eager-split has split the blocks at the start"
         }
+        Row::Harvested100Of4k | Row::Harvested100Of2m => {
+            "ring has 65,536 entries, is full before all pages are written, and is emptied in the middle of the writes"
+        }
+        Row::LogStopped4k => "Mayfly looks whether blocks can be put together, and KVM does not",
         Row::LogStopped2m => {
             "KVM puts no block together before the guest writes to it: see unlogged-2m"
         }
