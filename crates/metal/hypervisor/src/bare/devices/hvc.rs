@@ -19,6 +19,10 @@ use super::virtio::{Ram, Virtio};
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 
+/// The most pieces of output in one turn of the thread, which serves the VM's other devices, too. While the VM is in front, a
+/// piece takes milliseconds at a serial line.
+const PIECES: u32 = 8;
+
 /// The virtio console of a VM, for one run of it.
 pub(crate) struct Hvc {
     virtio: Virtio<Console, ()>,
@@ -57,21 +61,22 @@ impl Hvc {
     pub(super) fn typed(&self, bytes: &[u8]) -> Option<usize> {
         let receive =
             |console: &mut Mmio<Console>| console.receives().then(|| console.receive(bytes));
-        // Where its vCPUs keep the lock from the caller, none for now.
-        let taken = self.virtio.with_soon(receive).unwrap_or(Some(0))?;
+        // Where the lock is taken, none for now.
+        let taken = self.virtio.with_now(receive).unwrap_or(Some(0))?;
         if taken > 0 {
             self.virtio.look_again();
         }
         Some(taken)
     }
 
-    /// Prints at `terminal` what its driver sends, and gives it what was typed, until there is no more for now, or `is_over`.
+    /// Prints at `terminal` what its driver sends, and gives it what was typed, until there is no more for now, or `is_over`;
+    /// or until others are to have their turn.
     pub(super) fn serve(&self, ram: &Ram<'_>, terminal: &Uart, is_over: impl Fn() -> bool) {
         if !self.virtio.take_notice() {
             return;
         }
         let mut piece = [0; PIECE];
-        loop {
+        for number in 1.. {
             let sent = self.virtio.with(|console| {
                 console.deliver(ram);
                 console.next_output(&mut piece, ram)
@@ -81,6 +86,10 @@ impl Hvc {
             terminal.print(&piece[..count]);
             if is_over() {
                 break;
+            }
+            if number == PIECES {
+                // Its vCPU goes on waiting: the turn is not over.
+                return self.virtio.look_again();
             }
             threads::preemption_point();
         }

@@ -205,6 +205,12 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         Some(then(device.device.get()))
     }
 
+    /// The same for a thread that waits for nothing here: whoever has the lock may wait for memory. `None` if the lock is taken.
+    pub(crate) fn with_now<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> Option<T> {
+        let mut device = self.device.try_lock(&*self.world)?;
+        Some(then(device.device.get()))
+    }
+
     /// It goes on as another device was, which may have been notified, and whose line may have been high. Its thread waits, and
     /// no vCPU has it.
     pub(super) fn goes_on(&self) {
