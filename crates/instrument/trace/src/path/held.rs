@@ -10,7 +10,7 @@
 mod told;
 mod vcpus;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::index::Index;
 use super::pieces::Stretch;
@@ -136,8 +136,6 @@ struct Sleeps<'a> {
     index: Index<'a>,
     /// The sleeps of each thread that the scheduler told of, in the order of their ends.
     ended: HashMap<i32, Vec<Wake>>,
-    /// From when until when each vCPU's thread ran its vCPU, again and again.
-    runs: BTreeMap<i32, (u64, u64)>,
 }
 
 impl<'a> Sleeps<'a> {
@@ -149,7 +147,7 @@ impl<'a> Sleeps<'a> {
         for all in ended.values_mut() {
             all.sort_by_key(|wake| wake.at);
         }
-        Self { trace, index: Index::of(trace), ended, runs: trace.runs() }
+        Self { trace, index: Index::of(trace), ended }
     }
 
     /// Whether a time is as long as a wait is.
@@ -269,12 +267,8 @@ impl<'a> Sleeps<'a> {
         (to - from).saturating_sub(queued)
     }
 
-    /// The page faults of a thread's own code, if it was in these for most of the time. While it runs a vCPU they are the
-    /// guest's.
+    /// The page faults of a thread's own code, if it was in these for most of the time.
     fn touched(&self, tid: i32, (from, to): (u64, u64)) -> Option<Touched> {
-        if self.runs.get(&tid).is_some_and(|(first, last)| from < *last && *first < to) {
-            return None;
-        }
         let is_within = |one: &&Sample| one.at >= from && one.at + one.took <= to;
         let looks = self.index.samples(tid, from, to).filter(is_within);
         let sum =

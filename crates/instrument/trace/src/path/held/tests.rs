@@ -200,21 +200,6 @@ fn memory_that_is_touched_for_the_first_time_is_listed_where_the_kernel_had_most
     assert_eq!((touches(30, 30), touches(9000, 12), touches(66, 90)), (vec![], vec![], vec![]));
 }
 
-#[test]
-fn memory_that_a_guest_touches_is_not_its_vcpu_s_thread_s_own() {
-    // `/proc` does not tell the call of a thread that runs.
-    let look = Sample {
-        faults: 9000,
-        system: 60 * MS,
-        call: None,
-        channel: None,
-        ..look(2, 0, "", 112, 70)
-    };
-    let mut one = trace(vec![look]);
-    one.calls.push(call(1, "KVM_CREATE_IRQCHIP", 12, 0));
-    assert_eq!(told(&one), []);
-}
-
 /// A first thread that was seen in one call for 30 ms, in which it got a processor so often.
 fn again_and_again(number: libc::c_long, turns: u64) -> Trace {
     trace(vec![Sample { turns, ..look(1, number, "somewhere", 40, 30) }])

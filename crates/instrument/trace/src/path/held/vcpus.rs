@@ -1,7 +1,5 @@
 //! What vCPUs' threads slept in between two runs of their vCPU.
 
-use std::collections::BTreeMap;
-
 use super::{Found, Sleeps, sleeps};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
@@ -10,16 +8,6 @@ use crate::path::walk::Wait;
 use crate::record::{Sample, Thread, Trace};
 
 impl Trace {
-    /// Between which two moments each vCPU's thread ran its vCPU.
-    pub(super) fn runs(&self) -> BTreeMap<i32, (u64, u64)> {
-        let threads = self.threads.iter().filter(|thread| self.ran_vcpu(thread));
-        let run = |thread: &Thread| {
-            let run = self.first_run(thread).zip(self.left(thread));
-            Some((thread.tid, run.filter(|(from, to)| from < to)?))
-        };
-        threads.filter_map(run).collect()
-    }
-
     /// When a thread first ran a vCPU.
     fn first_run(&self, thread: &Thread) -> Option<u64> {
         let mut calls = self.calls.iter().filter(|call| call.tid == thread.tid);
@@ -41,15 +29,17 @@ impl Sleeps<'_> {
     pub(super) fn of_vcpus(&self) -> Found {
         let mut found = Found::default();
         let may_halt = !self.trace.has_controller();
-        for (&tid, &(from, to)) in &self.runs {
+        for thread in self.trace.threads.iter().filter(|thread| self.trace.ran_vcpu(thread)) {
+            let run = self.trace.first_run(thread).zip(self.trace.left(thread));
+            let Some((from, to)) = run.filter(|(from, to)| from < to) else { continue };
             let mut own = Vec::new();
-            self.asleep(Stretch { tid, from, to }, &mut own);
+            self.asleep(Stretch { tid: thread.tid, from, to }, &mut own);
             let is_meant = |look: &Sample| !may_halt || !look.is_in_call(&[libc::SYS_futex]);
             own.retain(|one| self.longest(one).is_some_and(is_meant) || !may_halt);
             found.long.extend(own);
-            let looks = self.index.samples(tid, from, to);
+            let looks = self.index.samples(thread.tid, from, to);
             let looks = looks.filter(|one| sleeps(one) && !runs_vcpu(one) && is_meant(one));
-            let looks = looks.filter(|one| !self.is_recorded(tid, one.at));
+            let looks = looks.filter(|one| !self.is_recorded(thread.tid, one.at));
             let short = looks.filter_map(|look| {
                 let call = look.call.map_or(u64::MAX, |(number, _)| number);
                 Some((call, self.around(look, (from, to))?))
