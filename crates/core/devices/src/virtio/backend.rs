@@ -58,13 +58,17 @@ pub(crate) trait Backend {
     /// Becomes what was saved.
     fn adopt(&mut self, saved: Self::Saved);
 
-    /// Does what a chain asks for, of a driver that has taken these features; how many bytes were written to it.
+    /// Does what a chain asks for, of a driver that has taken these features; how many bytes were written to it. A device
+    /// whose chains are taken, and not served, has no queue that this is called for.
     fn serve(
         &mut self,
         chain: &Chain,
         features: u64,
         memory: &impl GuestMemory,
-    ) -> Result<u32, Malformed>;
+    ) -> Result<u32, Malformed> {
+        let _ = (chain, features, memory);
+        Err(Malformed)
+    }
 }
 
 /// Only this crate's devices are behind [`Mmio`](super::Mmio).

@@ -7,7 +7,7 @@
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::backend::{Backend, sealed};
-use super::chain::{Chain, Malformed};
+use super::chain::Malformed;
 use super::mmio::Mmio;
 use super::queue::Used;
 use crate::memory::GuestMemory;
@@ -85,15 +85,6 @@ impl Backend for Console {
 
     fn adopt(&mut self, saved: Self) {
         *self = saved;
-    }
-
-    fn serve(
-        &mut self,
-        _chain: &Chain,
-        _features: u64,
-        _memory: &impl GuestMemory,
-    ) -> Result<u32, Malformed> {
-        Err(Malformed)
     }
 }
 

@@ -94,15 +94,6 @@ impl Backend for Remote {
     fn adopt(&mut self, id: Self::Saved) {
         self.id = id;
     }
-
-    fn serve(
-        &mut self,
-        _chain: &Chain,
-        _features: u64,
-        _memory: &impl GuestMemory,
-    ) -> Result<u32, Malformed> {
-        Err(Malformed)
-    }
 }
 
 /// What the embedder is to do, in bytes of the disk. It is all there, in whole sectors, and a disk that is read-only is
