@@ -63,26 +63,17 @@ pub(crate) struct Guaranteed(usize);
 
 impl Guaranteed {
     /// As [`Promises::guarantee`].
-    pub(crate) fn try_new(bytes: usize) -> Option<Self> {
-        guarantee(bytes).ok().map(|()| Self(bytes))
+    pub(crate) fn try_new(bytes: usize) -> Result<Self, usize> {
+        let all = HEAP.0.lock().counters().claimed_bytes;
+        PROMISES.guarantee(all, bytes)?;
+        Ok(Self(bytes))
     }
 }
 
 impl Drop for Guaranteed {
     fn drop(&mut self) {
-        release(self.0);
+        PROMISES.release(self.0);
     }
-}
-
-/// As [`Promises::guarantee`].
-pub(crate) fn guarantee(bytes: usize) -> Result<(), usize> {
-    let all = HEAP.0.lock().counters().claimed_bytes;
-    PROMISES.guarantee(all, bytes)
-}
-
-/// As [`Promises::release`].
-pub(crate) fn release(bytes: usize) {
-    PROMISES.release(bytes);
 }
 
 /// Bytes that VMs are guaranteed.

@@ -19,7 +19,7 @@ use crate::bare::devices::network::Seat;
 use crate::bare::devices::uart::Uart;
 use crate::bare::own::disk;
 use crate::bare::own::tenant::Tenant;
-use crate::bare::processor::heap;
+use crate::bare::processor::heap::Guaranteed;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::Account;
 use crate::bare::world::memory::GuestMemory;
@@ -50,6 +50,8 @@ pub(crate) struct Machine {
     /// What it runs in, from its start to its end.
     worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
+    /// The heap that is guaranteed with it, whether it runs or not.
+    _heap: Guaranteed,
 }
 
 /// The state of a VM.
@@ -68,7 +70,7 @@ impl Machine {
     ///
     /// When the heap that it needs cannot be guaranteed.
     pub(crate) fn try_new(plan: Plan, origin: Option<Arc<Template>>) -> Result<Self, String> {
-        heap::guarantee(Needs::created(&plan) as usize).map_err(|left| {
+        let heap = Guaranteed::try_new(Needs::created(&plan) as usize).map_err(|left| {
             format!("there is too little heap for a VM: {} KiB are left", left >> 10)
         })?;
         let uart = Arc::new(Uart::new(&plan.name));
@@ -89,6 +91,7 @@ impl Machine {
             partition,
             worlds,
             present,
+            _heap: heap,
         })
     }
 
@@ -386,11 +389,5 @@ impl Machine {
             Present::Running(_, memory) => memory.frames(),
             _ => self.template().map_or(0, |template| template.memory.frames()),
         }
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        heap::release(Needs::created(&self.plan) as usize);
     }
 }

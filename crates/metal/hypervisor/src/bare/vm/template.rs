@@ -35,7 +35,7 @@ impl Template {
         model: Model,
     ) -> Option<Self> {
         let heap = Needs::of_pieces(model.heap_bytes() + memory.heap_bytes());
-        let heap = Guaranteed::try_new(heap)?;
+        let heap = Guaranteed::try_new(heap).ok()?;
         Some(Self { memory, disk, model, since: timer::ticks(), _heap: heap })
     }
 

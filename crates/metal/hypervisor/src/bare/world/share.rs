@@ -15,8 +15,9 @@ use mayfly_hypervisor::account::{Refused, ShareId};
 use mayfly_hypervisor::needs::CHUNK_BYTES;
 use mayfly_hypervisor::shortage::{Asker, Next};
 
+use crate::bare::processor::heap::Guaranteed;
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::processor::{frames, heap, timer};
+use crate::bare::processor::{frames, timer};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Account};
 
@@ -34,11 +35,11 @@ pub(crate) struct Share {
     id: ShareId,
     /// What is charged for the time in which its frames are freed: that of its VM.
     account: Arc<Account>,
-    /// Bytes of heap that are guaranteed with it.
-    heap: usize,
     /// It was the furthest above its guarantee when memory ended.
     is_ended: AtomicBool,
     run: SpinLock<Option<Arc<dyn Ends>>>,
+    /// The heap that is guaranteed with it.
+    _heap: Guaranteed,
 }
 
 /// The shares that there are.
@@ -60,17 +61,14 @@ impl Share {
         let heap = heap as usize;
         let no_heap =
             |left| format!("it needs {} KiB of heap, and {} are left", heap >> 10, left >> 10);
-        heap::guarantee(heap).map_err(no_heap)?;
-        let id = frames::admit(chunks).map_err(|refused| {
-            heap::release(heap);
-            match refused {
-                Refused::Guarantee { .. } => "there is too little memory",
-                Refused::TooMany => "there are too many VMs",
-            }
+        let heap = Guaranteed::try_new(heap).map_err(no_heap)?;
+        let id = frames::admit(chunks).map_err(|refused| match refused {
+            Refused::Guarantee { .. } => "there is too little memory",
+            Refused::TooMany => "there are too many VMs",
         })?;
         let (is_ended, run) = (AtomicBool::new(false), SpinLock::new(None));
         let account = Arc::clone(account);
-        let share = Arc::new(Self { id, account, heap, is_ended, run });
+        let share = Arc::new(Self { id, account, is_ended, run, _heap: heap });
         SHARES.lock()[id.index()] = Some(Arc::downgrade(&share));
         Ok(share)
     }
@@ -171,7 +169,6 @@ impl Drop for Share {
         let this = SHARES.lock()[self.id.index()].take();
         drop(this);
         frames::leave(self.id);
-        heap::release(self.heap);
     }
 }
 

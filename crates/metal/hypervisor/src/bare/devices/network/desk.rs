@@ -25,7 +25,7 @@ use mayfly_switch::{Counts, Port};
 use super::bytes::{Bytes, copy};
 use super::ports::{End, NETWORK, alone, cut, deliver, join, now, part};
 use crate::bare::devices::virtio::Ram;
-use crate::bare::processor::heap;
+use crate::bare::processor::heap::Guaranteed;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads::Bell;
 
@@ -37,8 +37,8 @@ pub(crate) struct Desk {
     total: SpinLock<Counts>,
     /// Rings when the thread of the service is to look.
     pub(crate) bell: Bell,
-    /// Bytes of heap that are guaranteed with it.
-    heap: usize,
+    /// The heap that is guaranteed with it.
+    _heap: Guaranteed,
 }
 
 impl Desk {
@@ -50,14 +50,12 @@ impl Desk {
     /// Why it cannot be.
     pub(crate) fn open(card: &card::Card, config: Config, most: u16) -> Result<Arc<Self>, String> {
         let heap = Needs::of_pieces(Service::<Arc<End>>::bytes(&config, most));
-        heap::guarantee(heap).map_err(|_| "there is too little heap for it".to_string())?;
-        let service = Service::try_new(config, most).map_err(|why| {
-            heap::release(heap);
-            why.to_string()
-        })?;
+        let heap =
+            Guaranteed::try_new(heap).map_err(|_| "there is too little heap for it".to_string())?;
+        let service = Service::try_new(config, most).map_err(|why| why.to_string())?;
         let (service, port) = (SpinLock::new(service), SpinLock::new(None));
         let total = SpinLock::new(Counts::NONE);
-        let desk = Arc::new(Self { service, port, total, bell: Bell::new(), heap });
+        let desk = Arc::new(Self { service, port, total, bell: Bell::new(), _heap: heap });
         let end = Arc::new(End::Desk(Arc::clone(&desk)));
         let port = join(card, config.mac, end).map_err(|why| why.to_string())?;
         *desk.port.lock() = Some(port);
@@ -131,12 +129,6 @@ impl Desk {
     fn over(&self, flow: Flow) {
         self.with(|service| service.over(flow, now()));
         self.bell.ring();
-    }
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        heap::release(self.heap);
     }
 }
 
