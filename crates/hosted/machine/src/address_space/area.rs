@@ -78,6 +78,11 @@ impl Block {
 }
 
 impl Kind {
+    /// Whether the page table knows what was written to its pages.
+    pub(super) const fn is_in_pages(&self) -> bool {
+        matches!(self, Self::OnDemand { .. } | Self::Image { .. })
+    }
+
     /// Adds to `released` what goes with the last area that has it.
     pub(super) fn release(self, released: &mut Released) {
         match self {

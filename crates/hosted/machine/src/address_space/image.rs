@@ -87,9 +87,7 @@ impl HostSpace {
         {
             let mappings = self.mappings.read();
             mappings.check_in_pages(&pages)?;
-            for page in pages.clone().filter(|&page| mappings.pages.is_in_swap(page)) {
-                mappings.pages.bring_in(page, self.store())?;
-            }
+            mappings.bring_in_all(&pages, self.store())?;
         }
         let change = Change::protecting(range, Reason::CopyOnWrite, Rights::ReadWrite);
         let freeze = |mappings: &mut Mappings, _: Store<'_>, released: &mut Released| {
@@ -123,6 +121,11 @@ impl Mappings {
     /// The image's frame of `page`, if the page is the image's still.
     pub(super) fn image_frame(&self, page: u64) -> Option<Pfn> {
         let (_, area) = self.areas.find(page)?;
+        self.image_frame_in(area, page)
+    }
+
+    /// The same of a page of `area`.
+    pub(super) fn image_frame_in(&self, area: &Area, page: u64) -> Option<Pfn> {
         let Kind::Image { image, origin } = &area.kind else { return None };
         if self.pages.is_touched(page) { None } else { image.frame(page - origin) }
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use mayfly_platform::memory::OutOfMemory;
 use mayfly_stage2::Level;
 
 use super::area::{Area, Areas, Kind};
@@ -47,7 +48,7 @@ impl Mappings {
                 return there(block.frame(page), largest(page, &range, block.level), writable);
             }
             Kind::OnDemand { .. } => self.pages.bring_in(page, store)?,
-            Kind::Image { .. } => match self.image_frame(page) {
+            Kind::Image { .. } => match self.image_frame_in(area, page) {
                 Some(frame) => (Held::Shared(frame), Level::PAGE),
                 None if self.pages.has_place(page) => self.pages.bring_in(page, store)?,
                 None => return Ok(Err(Obstacle::NoPlace)),
@@ -75,7 +76,19 @@ impl Mappings {
 
     /// Whether all of `pages` are mapped, and the page table knows what was written to each.
     pub(super) fn check_in_pages(&self, pages: &Range<u64>) -> Result<(), Error> {
-        self.check(pages, |kind| matches!(kind, Kind::OnDemand { .. } | Kind::Image { .. }))
+        self.check(pages, Kind::is_in_pages)
+    }
+
+    /// Brings in what of `pages` is in swap.
+    pub(super) fn bring_in_all(
+        &self,
+        pages: &Range<u64>,
+        store: Store<'_>,
+    ) -> Result<(), OutOfMemory> {
+        for page in pages.clone().filter(|&page| self.pages.is_in_swap(page)) {
+            self.pages.bring_in(page, store)?;
+        }
+        Ok(())
     }
 
     fn check(&self, pages: &Range<u64>, is_such: impl Fn(&Kind) -> bool) -> Result<(), Error> {
@@ -103,7 +116,7 @@ impl Mappings {
             }
         }
         for (range, area) in taken {
-            if matches!(area.kind, Kind::OnDemand { .. } | Kind::Image { .. }) {
+            if area.kind.is_in_pages() {
                 self.forget_chunks(&range);
             }
             area.kind.release(released);

@@ -245,9 +245,12 @@ impl PageTable {
     /// Those of `pages` that have anything, in order. Looks at the chunks that it has places for.
     pub(super) fn touched(&self, pages: &Range<u64>) -> impl Iterator<Item = u64> {
         let (first, end) = (pages.start, pages.end);
-        let chunks = chunks_of(pages).filter(|chunk| self.has_place(chunk.start));
-        let within = chunks.flat_map(move |chunk| chunk.start.max(first)..chunk.end.min(end));
-        within.filter(|&page| self.is_touched(page))
+        let chunks = chunks_of(pages)
+            .filter_map(|within| Some((self.chunks.get(&(within.start / CHUNK))?, within)));
+        chunks.flat_map(move |(chunk, within)| {
+            let pages = within.start.max(first)..within.end.min(end);
+            pages.filter(move |&page| chunk.slot(page).place() != Place::Nowhere)
+        })
     }
 
     /// Takes out the frame of a page, which has nothing then; a huge page goes on as pages.
@@ -279,13 +282,8 @@ impl PageTable {
 
     /// Whether a page is in swap.
     pub(super) fn is_in_swap(&self, page: u64) -> bool {
-        match self.chunks.get(&(page / CHUNK)) {
-            Some(Chunk::Small(slots)) => {
-                matches!(slots[(page % CHUNK) as usize].place(), Place::Swap(_))
-            }
-            // What is in swap is a page.
-            _ => false,
-        }
+        let chunk = self.chunks.get(&(page / CHUNK));
+        chunk.is_some_and(|chunk| matches!(chunk.slot(page).place(), Place::Swap(_)))
     }
 
     /// Has a page that has a frame keep it to be read only, since others have it or are about to; a huge page goes on

@@ -82,9 +82,7 @@ impl HostSpace {
         let first = {
             let mappings = self.mappings.read();
             mappings.check_on_demand(&pages)?;
-            for page in pages.clone().filter(|&page| mappings.pages.is_in_swap(page)) {
-                mappings.pages.bring_in(page, self.store())?;
-            }
+            mappings.bring_in_all(&pages, self.store())?;
             mappings.areas.gap(count, 1).ok_or(OutOfMemory)?
         };
         let change = Change::protecting(range, Reason::CopyOnWrite, Rights::ReadWrite);
@@ -288,7 +286,7 @@ impl HostSpace {
             if let Some(Held::Shared(frame)) = mappings.pages.held(page) {
                 return Ok(Some(frame));
             }
-            if mappings.image_frame(page).is_none() {
+            if mappings.image_frame_in(area, page).is_none() {
                 return Ok(None);
             }
         }
