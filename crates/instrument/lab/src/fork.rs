@@ -26,7 +26,7 @@ use ground::Ground;
 use measured::Measured;
 use names::{
     ALL_AT_ONCE, AT_ONCE, COPY, DESTROY, FIRST_EXIT, FORK, FORKS_AT_ONCE, IN_TURN, MAP_PRIVATE,
-    NAME, OWN_IDLE, PARENT, PREFETCH, REGISTERS, REQUESTS, USERFAULT, forks, rounds,
+    NAME, OWN_IDLE, PARENT, PREFETCH, REGISTERS, REQUESTS, USERFAULT, forks, most_forks, rounds,
 };
 
 /// The experiment `fork`.
@@ -214,7 +214,7 @@ forks."
         request: &Request<'_>,
         progress: &mut dyn Progress,
     ) -> anyhow::Result<Vec<ResultRow>> {
-        let most = forks(request).into_iter().max().unwrap_or(1);
+        let most = most_forks(request);
         let mut rows = Vec::new();
         for size in needs::memory(request) {
             let bytes = usize::try_from(size.bytes())?;

@@ -21,7 +21,7 @@ use mayfly_vm::{Exit, Vm};
 
 use super::design::Design;
 use super::ground::{AGAIN, FIRST, Forked, Ground, Made, PAGE, Parent, content, touched};
-use super::names::{MOST_UNSHARED, REQUESTS};
+use super::names::{MOST_UNSHARED, REQUESTS, largest};
 use crate::before::notifiers::{Invalidate, Memory};
 use crate::start::Start;
 use crate::work::Threads;
@@ -34,7 +34,7 @@ const TABLES: u64 = 64;
 
 /// Frames of a machine for guests of so many bytes, of which so many are there at once.
 pub(super) fn frames(bytes: u64, forks: u32) -> usize {
-    let largest = REQUESTS.iter().map(|pages| pages.count as u64).max().unwrap_or(0);
+    let largest = largest() as u64;
     let unshared = (MOST_UNSHARED as u64).max(bytes);
     let each = REQUESTS[0].count as u64 + TABLES;
     ((BESIDE * bytes + unshared) / PAGE_SIZE + 2 * largest + u64::from(forks) * each) as usize

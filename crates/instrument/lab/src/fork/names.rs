@@ -78,6 +78,11 @@ const ROUNDS: u32 = 10;
 const FORKS: u32 = 100;
 pub(super) const MEMORY: Size = Size::blocks(32);
 
+/// Pages of the largest request.
+pub(super) fn largest() -> usize {
+    REQUESTS.iter().map(|pages| pages.count).max().unwrap_or(0)
+}
+
 /// How often each design goes through all requests.
 pub(super) fn rounds(request: &Request<'_>) -> u32 {
     request.params.rounds.unwrap_or(ROUNDS)
@@ -86,4 +91,9 @@ pub(super) fn rounds(request: &Request<'_>) -> u32 {
 /// How many forks there are, beside one alone: one number after another.
 pub(super) fn forks(request: &Request<'_>) -> Vec<u32> {
     request.params.forks_or(&[FORKS]).into_iter().filter(|&forks| forks > 1).collect()
+}
+
+/// The most forks that there are at once.
+pub(super) fn most_forks(request: &Request<'_>) -> u32 {
+    forks(request).into_iter().max().unwrap_or(1)
 }

@@ -7,7 +7,7 @@ use mayfly_record::{Backend, Limits, units};
 use super::design::Design;
 use super::ground::{FIRST, PAGE};
 use super::machine::frames;
-use super::names::{MEMORY, MOST_UNSHARED, REQUESTS, forks, rounds};
+use super::names::{MEMORY, MOST_UNSHARED, REQUESTS, forks, largest, most_forks, rounds};
 use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::needs::{Needs, space_of};
@@ -34,8 +34,8 @@ pub(super) fn memory(request: &Request<'_>) -> Vec<Size> {
 }
 
 /// Why forks of that size are not run anywhere, if they are not.
-pub(super) fn too_small(size: Size) -> Option<String> {
-    let largest = REQUESTS.iter().map(|pages| pages.count).max().unwrap_or(0);
+fn too_small(size: Size) -> Option<String> {
+    let largest = largest();
     let least = (FIRST + largest * PAGE) as u64;
     (size.bytes() < least)
         .then(|| format!("a guest of {size} has no {largest} pages for a request"))
@@ -76,8 +76,7 @@ pub(super) fn at_once(
 pub(super) fn of(request: &Request<'_>) -> Needs {
     let sizes = memory(request);
     let designs = u32::try_from(request.variants.len()).unwrap_or(u32::MAX);
-    let (rounds, forks) = (rounds(request), forks(request));
-    let most = forks.iter().copied().max().unwrap_or(1);
+    let (rounds, forks, most) = (rounds(request), forks(request), most_forks(request));
     let largest = sizes.iter().copied().max().unwrap_or(MEMORY);
     let available = Limits::gather().available();
     let of_size = |size: &Size| {
