@@ -21,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Wall-clock time in which it must use some CPU time: it is never idle.
 const STANDSTILL: Duration = Duration::from_secs(300);
 
-/// A QEMU process, which is killed when this is dropped.
-struct Running(Child);
+/// A process, which is killed when this is dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

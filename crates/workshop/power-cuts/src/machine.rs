@@ -9,22 +9,12 @@ use std::{fs, thread};
 
 use anyhow::{Context, bail};
 use mayfly_power_cuts::{Disk, Served, serve};
+use mayfly_qemu::Running;
 
 use crate::console::Console;
 
 /// How often it is looked whether QEMU has come.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// A process that is killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // If it has ended by itself, neither does anything.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What became of a life, and what its guest has said.
 pub(crate) struct Lived {

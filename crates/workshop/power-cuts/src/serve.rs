@@ -6,7 +6,7 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -135,17 +135,14 @@ fn carry_out_all(
     let mut waiting = Vec::new();
     loop {
         while waiting.len() < MOST_WAITING {
-            let next = if waiting.is_empty() {
-                from.recv_timeout(patience)
+            let wait = if waiting.is_empty() {
+                patience
             } else if random.is(1, 4) {
-                from.recv_timeout(HELD)
+                HELD
             } else {
-                from.try_recv().map_err(|error| match error {
-                    TryRecvError::Empty => RecvTimeoutError::Timeout,
-                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                })
+                Duration::ZERO
             };
-            match next {
+            match from.recv_timeout(wait) {
                 Ok(received) => waiting.push(received),
                 Err(RecvTimeoutError::Timeout) if waiting.is_empty() => return Ok(Served::Idle),
                 Err(RecvTimeoutError::Disconnected) if waiting.is_empty() => {
