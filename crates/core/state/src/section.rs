@@ -203,6 +203,28 @@ impl SectionReader<'_> {
         self.check(field, value, value == this)
     }
 
+    /// The same of a number of 32 bits.
+    ///
+    /// # Errors
+    ///
+    /// As [`SectionReader::expect`].
+    #[inline]
+    pub fn expect_u32(&mut self, field: &'static str, this: u32) -> Result<(), Error> {
+        let value = self.u32(field)?;
+        self.check(field, value.into(), value == this)
+    }
+
+    /// The same of a flag.
+    ///
+    /// # Errors
+    ///
+    /// As [`SectionReader::expect`], and those of [`SectionReader::flag`].
+    #[inline]
+    pub fn expect_flag(&mut self, field: &'static str, this: bool) -> Result<(), Error> {
+        let value = self.flag(field)?;
+        self.check(field, value.into(), value == this)
+    }
+
     /// Refuses `value` of a field that was read unless it `is_valid`.
     ///
     /// # Errors

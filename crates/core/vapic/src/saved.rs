@@ -99,16 +99,10 @@ impl<K: Kick> Vapic<K> {
     ///
     /// [`Error`] names what no IOAPIC has, or what these APICs are not like. They are of no use then.
     pub fn load_ioapic(&mut self, mut from: SectionReader<'_>) -> Result<(), Error> {
-        let vcpus = from.u32("vCPUs")?;
-        from.check("vCPUs", vcpus.into(), vcpus as usize == self.vcpus())?;
-        let bits = from.u32("bits of an address")?;
-        from.check("bits of an address", bits.into(), bits == self.config.physical_bits)?;
-        for (field, has) in
-            [("x2APIC mode", self.config.x2apic), ("TSC deadline", self.config.tsc_deadline)]
-        {
-            let had = from.flag(field)?;
-            from.check(field, had.into(), had == has)?;
-        }
+        from.expect_u32("vCPUs", self.vcpus() as u32)?;
+        from.expect_u32("bits of an address", self.config.physical_bits)?;
+        from.expect_flag("x2APIC mode", self.config.x2apic)?;
+        from.expect_flag("TSC deadline", self.config.tsc_deadline)?;
         from.align()?;
         let ioapic = &self.ioapic;
         ioapic.select.store(from.bits("IOREGSEL", 0xff)?, Ordering::Relaxed);

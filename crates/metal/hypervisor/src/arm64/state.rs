@@ -58,14 +58,10 @@ impl Shape {
 
     fn load(&self, mut from: SectionReader<'_>) -> Result<(), Error> {
         from.expect("memory", self.memory)?;
-        let vcpus = from.u32("vCPUs")?;
-        from.check("vCPUs", vcpus.into(), vcpus == self.vcpus)?;
-        for (field, has) in
-            [("disk", self.has_disk), ("card", self.has_card), ("console", self.has_console)]
-        {
-            let there = from.flag(field)?;
-            from.check(field, there.into(), there == has)?;
-        }
+        from.expect_u32("vCPUs", self.vcpus)?;
+        from.expect_flag("disk", self.has_disk)?;
+        from.expect_flag("card", self.has_card)?;
+        from.expect_flag("console", self.has_console)?;
         from.end()
     }
 }

@@ -82,12 +82,9 @@ impl Backend for Remote {
     fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self::Saved, Error> {
         let id = super::saved(self.sectors, self.is_read_only, from)?;
         let Clearing { discards, zeroes, unmaps } = self.clearing;
-        for (name, expected) in [("discards", discards), ("zeroes", zeroes)] {
-            let found = from.u32(name)?;
-            from.check(name, found.into(), found == expected)?;
-        }
-        let found = from.flag("unmaps")?;
-        from.check("unmaps", found.into(), found == unmaps)?;
+        from.expect_u32("discards", discards)?;
+        from.expect_u32("zeroes", zeroes)?;
+        from.expect_flag("unmaps", unmaps)?;
         Ok(id)
     }
 
