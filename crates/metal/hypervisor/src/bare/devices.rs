@@ -179,12 +179,20 @@ impl Devices {
     pub(crate) fn go_back(&self, controller: &Arc<Controller>, clock: RealTimeClock) {
         self.lines.lead_to(controller);
         self.clock.go_on(clock);
+        if let Some(card) = &self.card {
+            card.goes_nowhere();
+        }
+        self.are_noticed();
+    }
+
+    /// Each of those that are virtio may have been notified.
+    fn are_noticed(&self) {
         self.entropy.goes_on();
         if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
             disk.goes_on();
         }
         if let Some(card) = &self.card {
-            card.goes_on_nowhere();
+            card.virtio().goes_on();
         }
         if let Some(hvc) = &self.hvc {
             hvc.virtio().goes_on();
@@ -212,16 +220,8 @@ impl Devices {
 
     /// Has their thread, which is another one now, look at all of them: the last one may have left requests.
     pub(crate) fn go_on(&self) {
-        self.entropy.look_again();
-        if let Some(disk) = self.disk.as_ref().and_then(Disk::frames) {
-            disk.look_again();
-        }
-        if let Some(card) = &self.card {
-            card.virtio().look_again();
-        }
-        if let Some(hvc) = &self.hvc {
-            hvc.virtio().look_again();
-        }
+        self.are_noticed();
+        self.ring();
     }
 
     /// Has the guest, which has not begun, find the registers of those that are virtio in `memory`, from `at` on, as they are
@@ -253,8 +253,8 @@ impl Devices {
     }
 
     /// What a console leads to that has them.
-    pub(crate) fn plug(&self, controller: &Arc<Controller>) -> Plug {
-        Plug { controller: Arc::clone(controller), hvc: self.hvc.clone() }
+    pub(crate) fn plug(&self) -> Plug {
+        Plug { lines: Arc::clone(&self.lines), hvc: self.hvc.clone() }
     }
 
     /// Makes their thread look.

@@ -9,8 +9,9 @@ use mayfly_devices::line::settle;
 use mayfly_hypervisor::log::{Log, PIECE, Search};
 use mayfly_vm::Device;
 
-use super::arch::{Controller, SerialPort, UART_INTERRUPT, set_line};
+use super::arch::{SerialPort, UART_INTERRUPT};
 use super::hvc::Hvc;
+use super::lines::Lines;
 use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
@@ -19,7 +20,7 @@ use crate::bare::threads::console;
 /// What of a run a console leads to.
 #[derive(Clone)]
 pub(crate) struct Plug {
-    pub(crate) controller: Arc<Controller>,
+    pub(crate) lines: Arc<Lines>,
     /// Its virtio console, if it has one.
     pub(crate) hvc: Option<Arc<Hvc>>,
 }
@@ -135,9 +136,9 @@ impl Uart {
     }
 
     fn drive(&self) {
-        let controller = self.plug.lock().as_ref().map(|plug| Arc::clone(&plug.controller));
-        let Some(line) = controller else { return };
-        settle(|| self.device.lock().interrupt(), |level| set_line(&line, UART_INTERRUPT, level));
+        let lines = self.plug.lock().as_ref().map(|plug| Arc::clone(&plug.lines));
+        let Some(lines) = lines else { return };
+        settle(|| self.device.lock().interrupt(), |level| lines.set(UART_INTERRUPT, level));
     }
 }
 

@@ -233,7 +233,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
     /// Has the thread of the devices come back to it.
     pub(crate) fn look_again(&self) {
-        self.is_notified.store(true, Ordering::Release);
+        self.goes_on();
         self.bell.ring();
     }
 

@@ -207,7 +207,7 @@ impl<F: TableFormat> Host<F> {
         let (next, console) = resume(machine, template, worlds, memory, origin)?;
         threads::preemption_point();
         let next = Arc::new(next);
-        machine.uart.reset(Some(next.plug()), console);
+        machine.uart.reset(Some(next.devices.plug()), console);
         let first = next.starts();
         machine.has_gone_back(run, &next, memory);
         run.pass_on(&next);
@@ -235,7 +235,7 @@ impl<F: TableFormat> Host<F> {
         let vm = self.make(machine, &run, &memory)?;
         memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         threads::preemption_point();
-        machine.uart.reset(Some(run.plug()), console);
+        machine.uart.reset(Some(run.devices.plug()), console);
         machine.has_begun(&run, &memory);
         Self::start_threads(&vm, &run, &memory, first);
         let template = loop {

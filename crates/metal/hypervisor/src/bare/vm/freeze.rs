@@ -105,7 +105,7 @@ pub(super) fn go_on(run: &Run) -> bool {
         vcpus.push(take(run, number).map(Arc::new));
         threads::preemption_point();
     }
-    run.uart.go_on(run.plug());
+    run.uart.go_on(run.devices.plug());
     run.devices.go_on();
     *run.resumed.lock() = vcpus;
     run.goes_on()

@@ -18,7 +18,7 @@ use super::template::Template;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Medium;
-use crate::bare::devices::uart::{Plug, Uart};
+use crate::bare::devices::uart::Uart;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
@@ -149,11 +149,6 @@ impl Run {
             relay: Relay::new(),
             alive: AtomicU32::new(0),
         })
-    }
-
-    /// What its console leads to.
-    pub(super) fn plug(&self) -> Plug {
-        self.devices.plug(&self.chipset.controller)
     }
 
     /// Starts vCPU `vcpu`.

@@ -78,10 +78,9 @@ impl Card {
         Self { virtio: Arc::new(virtio), place, port: SpinLock::new(None) }
     }
 
-    /// It goes on as that of its frozen VM was, and is on no network: nor was it before, since no fork of a service goes back.
-    pub(crate) fn goes_on_nowhere(&self) {
+    /// It is on no network: nor was it before, where its fork goes back, since no fork of a service does.
+    pub(crate) fn goes_nowhere(&self) {
         self.virtio.with(|card| card.set_link(false));
-        self.virtio.goes_on();
     }
 
     /// The device.
