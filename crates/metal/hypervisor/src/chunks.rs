@@ -250,18 +250,11 @@ impl<'a> Chunks<'a> {
             Some(info) if info.kind == Kind::Cut(0) => info.given,
             _ => 0,
         };
-        let (mut taken, mut count) = (0, 0);
-        for frame in frames {
-            let bit = 1 << (frame % CHUNK);
-            if given & !taken & bit != 0 {
-                taken |= bit;
-                count += 1;
-            }
-        }
+        let taken = frames.iter().fold(0, |taken, frame| taken | given & 1 << (frame % CHUNK));
         if taken != 0 {
             self.free_pieces(at, 0, taken);
         }
-        count
+        taken.count_ones().into()
     }
 
     /// Takes back pieces of a chunk, all of which were given.

@@ -51,14 +51,9 @@ impl Blocks {
 
     /// The first block from `from` on that has a page.
     pub fn next(&self, from: usize) -> Option<usize> {
-        let (mut number, mut mask) = (from / BITS, !0 << (from % BITS));
-        loop {
-            let found = self.0.get(number)?.load(Ordering::Relaxed) & mask;
-            if found != 0 {
-                return Some(number * BITS + found.trailing_zeros() as usize);
-            }
-            (number, mask) = (number + 1, !0);
-        }
+        let word = |number: usize| Some(self.0.get(number)?.load(Ordering::Relaxed));
+        let (number, found) = first_word(from, word)?;
+        Some(number * BITS + found.trailing_zeros() as usize)
     }
 }
 
@@ -80,17 +75,24 @@ impl Pages {
 
     /// The first pages from `from` on that it has, and that follow each other; perhaps not all that do.
     fn next(&self, from: usize) -> Option<Range<usize>> {
-        let (mut number, mut mask) = (from / BITS, !0 << (from % BITS));
-        loop {
-            let found = self.0.get(number)?.get() & mask;
-            if found != 0 {
-                let first = found.trailing_zeros();
-                let count = (!(found >> first)).trailing_zeros();
-                let start = number * BITS + first as usize;
-                return Some(start..start + count as usize);
-            }
-            (number, mask) = (number + 1, !0);
+        let (number, found) = first_word(from, |number| Some(self.0.get(number)?.get()))?;
+        let first = found.trailing_zeros();
+        let count = (!(found >> first)).trailing_zeros();
+        let start = number * BITS + first as usize;
+        Some(start..start + count as usize)
+    }
+}
+
+/// The first word with a bit from bit `from` on: its number, and its bits from there on.
+#[inline]
+fn first_word(from: usize, word: impl Fn(usize) -> Option<u64>) -> Option<(usize, u64)> {
+    let (mut number, mut mask) = (from / BITS, !0 << (from % BITS));
+    loop {
+        let found = word(number)? & mask;
+        if found != 0 {
+            return Some((number, found));
         }
+        (number, mask) = (number + 1, !0);
     }
 }
 
