@@ -11,13 +11,6 @@ pub use saved::{NotDrained, STATE};
 /// The bytes of a device's registers, with its configuration.
 pub const SIZE: u64 = 0x200;
 
-/// The words of its registers and its configuration that change. A read of any register changes nothing: so an embedder may
-/// have its guest read them from memory, if it has these there as they are when a write, or a call that serves the driver,
-/// is over, and before it drives the interrupt line. The first [`CHANGE_ALONE`] change also without a write.
-pub const CHANGING: [u64; 6] = [0x060, 0x070, 0x104, 0x010, 0x034, 0x044];
-/// How many of [`CHANGING`] change also without a write of the driver's.
-pub const CHANGE_ALONE: usize = 3;
-
 /// The most queues of a device.
 pub(crate) const MAX_QUEUES: usize = 3;
 

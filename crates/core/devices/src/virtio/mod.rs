@@ -17,6 +17,7 @@ mod console;
 mod entropy;
 mod mmio;
 mod queue;
+mod shown;
 
 pub mod net;
 
@@ -26,4 +27,5 @@ pub use block::{
 };
 pub use console::Console;
 pub use entropy::Entropy;
-pub use mmio::{CHANGE_ALONE, CHANGING, Mmio, NotDrained, SIZE, STATE, Served};
+pub use mmio::{Mmio, NotDrained, SIZE, STATE, Served};
+pub use shown::Shown;
