@@ -6,19 +6,38 @@
 //!
 //! If the driver of the disk begins anew, its requests from then on have another *epoch*. No piece of them begins as long
 //! as a piece of an earlier epoch is under way. What is left of earlier requests does not begin at all: nobody waits for
-//! it.
+//! it. Nor does it if the driver has begun anew and has asked for nothing since: whether a request is still wanted is asked
+//! before each of its pieces.
+//!
+//! A request that *clears* has no data, so one piece of it may be as large as the machine's disk takes, and keep that busy for
+//! long. Others have their requests served in between: such a piece has [`MOST_CLEARED`] bytes at most, and one of all
+//! that clear is under way at a time.
 
 /// The most requests that are under way.
 pub const FLIGHTS: usize = 8;
 
+/// The most bytes of a piece that clears.
+pub const MOST_CLEARED: u64 = 8 << 20;
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// How many bytes it has.
+    pub len: u64,
+    /// What it has written is to be kept when it is over.
+    pub keeps: bool,
+    /// It clears.
+    pub clears: bool,
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
-    is_taken: bool,
     /// The place of the request in the order in which they began.
     number: u64,
     epoch: u32,
     len: u64,
+    clears: bool,
     /// How many bytes of it were begun, and how many pieces of these have not ended.
     begun: u64,
     pieces: u32,
@@ -30,16 +49,17 @@ struct Flight {
 impl Flight {
     const fn is_over(&self) -> bool {
         let has_begun = self.begun == self.len && !self.is_to_flush;
-        self.is_taken && self.pieces == 0 && (self.has_failed || has_begun)
+        self.pieces == 0 && (self.has_failed || has_begun)
     }
 
     /// What of it is to begin next, of at most `most` bytes, if something may.
     fn next(&self, most: u64) -> Option<Part> {
         let rest = self.len - self.begun;
-        match self.is_taken && !self.has_failed {
-            true if rest > 0 => Some(Part::Data { offset: self.begun, len: rest.min(most) }),
-            true if self.is_to_flush && self.pieces == 0 => Some(Part::Flush),
-            _ => None,
+        let most = if self.clears { most.min(MOST_CLEARED) } else { most };
+        match self.has_failed {
+            true => None,
+            false if rest > 0 => Some(Part::Data { offset: self.begun, len: rest.min(most) }),
+            false => (self.is_to_flush && self.pieces == 0).then_some(Part::Flush),
         }
     }
 }
@@ -77,44 +97,64 @@ impl Part {
     }
 }
 
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This piece may begin.
+    Begins(Piece),
+    /// A request was given up, which nobody wants any more. There may be more to do.
+    GivenUp,
+}
+
 /// Requests that are under way.
 #[derive(Debug, Default)]
-pub struct Flights([Flight; FLIGHTS]);
+pub struct Flights([Option<Flight>; FLIGHTS]);
 
 impl Flights {
     /// Where there is room for one more.
     pub fn vacancy(&self) -> Option<usize> {
-        self.0.iter().position(|flight| !flight.is_taken)
+        self.0.iter().position(Option::is_none)
     }
 
-    /// A request of `len` bytes begins, where there is room; with a flush behind them, if it `keeps` what was written. Those
-    /// of another epoch are given up.
-    pub fn begin(&mut self, flight: usize, len: u64, keeps: bool, epoch: u32) {
-        for other in self.0.iter_mut().filter(|other| other.is_taken && other.epoch != epoch) {
+    /// A request begins, where there is room. Those of another epoch are given up.
+    pub fn begin(&mut self, flight: usize, Extent { len, keeps, clears }: Extent, epoch: u32) {
+        for other in self.0.iter_mut().flatten().filter(|other| other.epoch != epoch) {
             other.has_failed = true;
         }
-        let number = self.0.iter().map(|other| other.number).max().unwrap_or(0) + 1;
-        let new = Flight { is_taken: true, number, epoch, len, ..Flight::default() };
-        self.0[flight] = Flight { is_to_flush: keeps, ..new };
+        let number = self.0.iter().flatten().map(|other| other.number).max().unwrap_or(0) + 1;
+        let new = Flight { number, epoch, len, clears, ..Flight::default() };
+        self.0[flight] = Some(Flight { is_to_flush: keeps, ..new });
     }
 
     /// The next piece that may begin, of at most `most` bytes, which depend on the request: of the request that began first, so
-    /// that none waits for those that come after it.
-    pub fn next_piece(&self, most: impl Fn(usize) -> u64) -> Option<Piece> {
+    /// that none waits for those that come after it; if it `is_wanted` still.
+    pub fn next(
+        &mut self,
+        is_wanted: impl FnOnce(usize) -> bool,
+        most: impl Fn(usize) -> u64,
+    ) -> Option<Next> {
+        let is_clearing = self.0.iter().flatten().any(|other| other.clears && other.pieces > 0);
         let waits = |flight: &Flight| {
-            self.0.iter().any(|other| other.is_taken && other.epoch != flight.epoch)
+            let mut others = self.0.iter().flatten();
+            flight.clears && is_clearing || others.any(|other| other.epoch != flight.epoch)
         };
-        let next = |(place, flight): (usize, &Flight)| {
+        let next = |(place, flight): (usize, &Option<Flight>)| {
+            let flight = flight.as_ref()?;
             let part = flight.next(most(place)).filter(|_| !waits(flight))?;
             Some((flight.number, Piece { flight: place, part }))
         };
         let all = self.0.iter().enumerate().filter_map(next);
-        all.min_by_key(|(number, _)| *number).map(|(_, piece)| piece)
+        let (_, piece) = all.min_by_key(|(number, _)| *number)?;
+        if is_wanted(piece.flight) {
+            return Some(Next::Begins(piece));
+        }
+        self.fail(piece.flight);
+        Some(Next::GivenUp)
     }
 
     /// A piece, which was the next, has begun.
     pub fn has_begun(&mut self, piece: Piece) {
-        let flight = &mut self.0[piece.flight];
+        let Some(flight) = &mut self.0[piece.flight] else { return };
         match piece.part {
             Part::Data { len, .. } => flight.begun += len,
             Part::Flush => flight.is_to_flush = false,
@@ -124,7 +164,8 @@ impl Flights {
 
     /// A piece that has begun has ended, well or not.
     pub fn has_ended(&mut self, flight: usize, is_well: bool) {
-        if let Some(flight) = self.0.get_mut(flight).filter(|flight| flight.pieces > 0) {
+        let flight = self.0.get_mut(flight).and_then(Option::as_mut);
+        if let Some(flight) = flight.filter(|flight| flight.pieces > 0) {
             flight.pieces -= 1;
             flight.has_failed |= !is_well;
         }
@@ -132,14 +173,17 @@ impl Flights {
 
     /// A request has failed: no more of it begins.
     pub fn fail(&mut self, flight: usize) {
-        self.0[flight].has_failed = true;
+        if let Some(flight) = &mut self.0[flight] {
+            flight.has_failed = true;
+        }
     }
 
     /// A request that is over, and whether it has gone well. There is room in its place from now on.
     pub fn next_over(&mut self) -> Option<(usize, bool)> {
-        let flight = self.0.iter().position(Flight::is_over)?;
-        self.0[flight].is_taken = false;
-        Some((flight, !self.0[flight].has_failed))
+        let place =
+            self.0.iter().position(|flight| flight.as_ref().is_some_and(Flight::is_over))?;
+        let flight = self.0[place].take()?;
+        Some((place, !flight.has_failed))
     }
 }
 
@@ -160,12 +204,12 @@ mod tests {
         let (mut began, mut order) = (0, [0_usize; FLIGHTS]);
         for _ in 0..10_000 {
             while let Some(place) = flights.vacancy() {
-                flights.begin(place, 8, false, 0);
+                flights.begin(place, Extent { len: 8, ..Extent::default() }, 0);
                 began += 1;
                 order[place] = began;
             }
             while under_way.len() < 8
-                && let Some(piece) = flights.next_piece(|_| 1)
+                && let Some(Next::Begins(piece)) = flights.next(|_| true, |_| 1)
             {
                 flights.has_begun(piece);
                 under_way.push_back(piece.flight);
@@ -180,17 +224,20 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Begin(u64, bool),
+        Begin(Extent),
         Anew,
-        Piece(u64),
+        Piece(u64, bool),
         End(prop::sample::Index, bool),
     }
 
+    /// The unit of lengths: a piece that clears has eight at most.
+    const UNIT: u64 = 1 << 20;
+
     fn any_step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (0..100_u64, any::<bool>()).prop_map(|(len, keeps)| Step::Begin(len, keeps)),
+            3 => (0..100_u64, any::<bool>(), any::<bool>()).prop_map(|(len, keeps, clears)| Step::Begin(Extent { len: len * UNIT, keeps, clears })),
             1 => Just(Step::Anew),
-            6 => (1..40_u64).prop_map(Step::Piece),
+            6 => (1..40_u64, prop::bool::weighted(0.95)).prop_map(|(most, is_wanted)| Step::Piece(most * UNIT, is_wanted)),
             6 => (any::<prop::sample::Index>(), prop::bool::weighted(0.9)).prop_map(|(which, is_well)| Step::End(which, is_well)),
         ]
     }
@@ -202,6 +249,7 @@ mod tests {
         len: u64,
         begun: u64,
         keeps: bool,
+        clears: bool,
         has_flushed: bool,
         /// A piece of it has failed, or it was given up.
         is_in_vain: bool,
@@ -217,8 +265,9 @@ mod tests {
 
     proptest! {
         /// Beside a model that knows all: each byte begins once, in order; a flush begins when all bytes have ended well, and
-        /// nothing that is to be kept is over well before it; nothing begins beside an earlier epoch; each request is over
-        /// once, when its last piece has ended.
+        /// nothing that is to be kept is over well before it; nothing begins beside an earlier epoch, or of what nobody wants;
+        /// no piece that clears is too large, or begins beside another one; each request is over once, when its last piece has
+        /// ended.
         #[test]
         fn each_request_is_carried_out_once(steps in prop::collection::vec(any_step(), 0..300)) {
             let mut flights = Flights::default();
@@ -226,26 +275,36 @@ mod tests {
             let mut epoch = 0;
             for step in steps {
                 match step {
-                    Step::Begin(len, keeps) => {
+                    Step::Begin(extent) => {
                         prop_assert_eq!(flights.vacancy().is_none(), known.len() == FLIGHTS);
                         if let Some(flight) = flights.vacancy() {
-                            flights.begin(flight, len, keeps, epoch);
+                            flights.begin(flight, extent, epoch);
                             known.values_mut().filter(|known| known.epoch != epoch).for_each(|known| known.is_in_vain = true);
-                            let new = Known { epoch, len, begun: 0, keeps, has_flushed: false, is_in_vain: false };
+                            let Extent { len, keeps, clears } = extent;
+                            let new = Known { epoch, len, begun: 0, keeps, clears, has_flushed: false, is_in_vain: false };
                             prop_assert!(known.insert(flight, new).is_none());
                         }
                     }
                     Step::Anew => epoch += 1,
-                    Step::Piece(most) => {
+                    Step::Piece(most, is_wanted) => {
                         let is_busy = |flight: &usize| under_way.iter().any(|piece| piece.flight == *flight);
+                        let is_clearing = known.iter().any(|(flight, known)| known.clears && is_busy(flight));
                         let may = |(flight, known): (&usize, &Known)| {
-                            known.open().is_some_and(|has_more| has_more || !is_busy(flight))
+                            let may = known.open().is_some_and(|has_more| has_more || !is_busy(flight));
+                            may && !(known.clears && is_clearing)
                         };
                         let alone = known.values().all(|other| known.values().all(|one| one.epoch == other.epoch));
-                        match flights.next_piece(|flight| most + flight as u64) {
+                        let mut asked = None;
+                        let next = flights.next(|flight| { asked = Some(flight); is_wanted }, |flight| most + flight as u64);
+                        match next {
                             None => prop_assert!(!known.iter().any(may) || !alone),
-                            Some(piece) => {
-                                prop_assert!(alone);
+                            Some(Next::GivenUp) => {
+                                prop_assert!(!is_wanted);
+                                known.get_mut(&asked.unwrap()).unwrap().is_in_vain = true;
+                            }
+                            Some(Next::Begins(piece)) => {
+                                prop_assert!(alone && is_wanted && asked == Some(piece.flight));
+                                prop_assert!(may((&piece.flight, &known[&piece.flight])));
                                 let is_busy = is_busy(&piece.flight);
                                 let known = known.get_mut(&piece.flight).unwrap();
                                 match piece.part {
@@ -253,6 +312,7 @@ mod tests {
                                         prop_assert_eq!(known.open(), Some(true));
                                         prop_assert_eq!(offset, known.begun);
                                         let most = most + piece.flight as u64;
+                                        let most = if known.clears { most.min(8 * UNIT) } else { most };
                                         prop_assert_eq!(len, most.min(known.len - known.begun));
                                         known.begun += len;
                                     }
@@ -292,13 +352,38 @@ mod tests {
     #[test]
     fn what_has_not_begun_does_not_end() {
         let mut flights = Flights::default();
-        flights.begin(0, 10, true, 0);
+        flights.begin(0, Extent { len: 10, keeps: true, clears: false }, 0);
         flights.has_ended(0, false);
         flights.has_ended(FLIGHTS, true);
         assert_eq!(flights.next_over(), None);
         let part = Part::Data { offset: 0, len: 4 };
-        assert_eq!(flights.next_piece(|_| 4), Some(Piece { flight: 0, part }));
+        let piece = Piece { flight: 0, part };
+        assert_eq!(flights.next(|_| true, |_| 4), Some(Next::Begins(piece)));
         flights.fail(0);
         assert_eq!(flights.next_over(), Some((0, false)));
+    }
+
+    #[test]
+    fn what_others_ask_for_waits_for_one_piece_that_clears() {
+        // Three discards of a terabyte, of a disk that takes as much at a time, and then a read.
+        let mut flights = Flights::default();
+        for flight in 0..3 {
+            flights.begin(flight, Extent { len: 1 << 40, keeps: false, clears: true }, 0);
+        }
+        let begin = |flights: &mut Flights| match flights.next(|_| true, |_| 1 << 40) {
+            Some(Next::Begins(piece)) => {
+                flights.has_begun(piece);
+                Some((piece.flight, piece.part))
+            }
+            _ => None,
+        };
+        let part = Part::Data { offset: 0, len: MOST_CLEARED };
+        assert_eq!(begin(&mut flights), Some((0, part)));
+        assert_eq!(begin(&mut flights), None, "one is under way");
+        flights.begin(3, Extent { len: 4096, ..Extent::default() }, 0);
+        assert_eq!(begin(&mut flights), Some((3, Part::Data { offset: 0, len: 4096 })));
+        flights.has_ended(0, true);
+        let part = Part::Data { offset: MOST_CLEARED, len: MOST_CLEARED };
+        assert_eq!(begin(&mut flights), Some((0, part)));
     }
 }

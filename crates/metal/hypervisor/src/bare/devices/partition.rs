@@ -8,7 +8,8 @@
 //! flush of the machine's disk.
 //!
 //! **Clearing.** A discard is passed on to the machine's disk, and is not offered if the machine's disk knows none: what is done
-//! by writing would cost what a discard is to save. Sectors that are to be zero are passed on, too, or else are written.
+//! by writing would cost what a discard is to save. Sectors that are to be zero are passed on, too, or else are written. What is
+//! passed on is cut into pieces, of which a VM has one under way at a time: so a neighbour's request waits for no more of it.
 //!
 //! **Overlays.** The partition may lie under memory of the VM's: then all that is written goes there, and what was written is
 //! read from there ([`Overlay`]). That is done at once, a page at a time, and takes no room of the machine's disk. A flush has
@@ -25,7 +26,7 @@ use core::sync::atomic::Ordering;
 
 use mayfly_devices::virtio::{Clearing, DiskError, Mmio, Remote, Request, Taken, Work};
 use mayfly_drivers::{DiskInfo, Operation, SECTOR};
-use mayfly_hypervisor::flights::{FLIGHTS, Flights, Part, Piece};
+use mayfly_hypervisor::flights::{Extent, FLIGHTS, Flights, Next, Part, Piece};
 use mayfly_vm::Device;
 use mayfly_vm::platform::lock::Lock;
 
@@ -75,18 +76,6 @@ pub(crate) struct Partition {
     bell: Arc<Bell>,
     run: u32,
     requests: Lock<Requests>,
-}
-
-/// How many bytes some work has, and whether a flush is behind them.
-const fn parts(work: Work) -> (u64, bool) {
-    match work {
-        Work::Read(_, len) | Work::Write(_, len) => (len, false),
-        Work::WriteThrough(_, len) => (len, true),
-        Work::Flush => (0, true),
-        Work::Discard { len, is_through, .. } | Work::Zero { len, is_through, .. } => {
-            (len, is_through)
-        }
-    }
 }
 
 /// How a disk may be cleared that is written to the machine's, or to an overlay.
@@ -200,21 +189,47 @@ impl Partition {
         }
     }
 
-    /// The most bytes of a piece of some work.
+    /// What some work is, of which a flush is a part if that is behind it.
+    fn extent(&self, work: Work) -> Extent {
+        let (len, keeps) = match work {
+            Work::Read(_, len) | Work::Write(_, len) => (len, false),
+            Work::WriteThrough(_, len) => (len, true),
+            Work::Flush => (0, true),
+            Work::Discard { len, is_through, .. } | Work::Zero { len, is_through, .. } => {
+                (len, is_through)
+            }
+        };
+        let clears = match work {
+            Work::Discard { .. } => true,
+            Work::Zero { .. } => self.zeroes_itself(),
+            _ => false,
+        };
+        Extent { len, keeps, clears }
+    }
+
+    /// Sectors that are to be zero are made so by the machine's disk, and not written.
+    fn zeroes_itself(&self) -> bool {
+        self.tenant.disk().most_zeroed > 0 && self.overlay.is_none()
+    }
+
+    /// The most bytes of a piece of some work that the machine's disk takes.
     fn most(&self, work: Work) -> u64 {
         let disk = self.tenant.disk();
         match work {
             Work::Discard { .. } => disk.most_discarded,
-            Work::Zero { .. } if disk.most_zeroed > 0 && self.overlay.is_none() => disk.most_zeroed,
+            Work::Zero { .. } if self.zeroes_itself() => disk.most_zeroed,
             _ => disk.most as u64,
         }
     }
 
     /// Starts a piece, if there is one, and room for it.
     fn start(&self, requests: &mut Requests, ram: &Ram<'_>) -> bool {
-        let Requests { flights, all, .. } = &*requests;
-        let Some(piece) = flights.next_piece(|flight| self.most(all[flight].1)) else {
-            return false;
+        let Requests { flights, all, .. } = &mut *requests;
+        let is_wanted = |flight: usize| self.virtio.with(|device| device.is_wanted(&all[flight].0));
+        let piece = match flights.next(is_wanted, |flight| self.most(all[flight].1)) {
+            None => return false,
+            Some(Next::GivenUp) => return true,
+            Some(Next::Begins(piece)) => piece,
         };
         let piece = match &self.overlay {
             None => piece,
@@ -301,7 +316,7 @@ impl Partition {
                 Operation::Discard(start + offset, len)
             }
             (Work::Zero { start, unmaps, .. }, Part::Data { offset, len })
-                if self.tenant.disk().most_zeroed > 0 =>
+                if self.zeroes_itself() =>
             {
                 Operation::Zero(start + offset, len, unmaps)
             }
@@ -342,8 +357,7 @@ impl Partition {
             Taken::Answered => self.virtio.drive(),
             Taken::Work(work) => {
                 *kept = work;
-                let (len, keeps) = parts(work);
-                requests.flights.begin(flight, len, keeps, request.epoch());
+                requests.flights.begin(flight, self.extent(work), request.epoch());
             }
         }
         true
