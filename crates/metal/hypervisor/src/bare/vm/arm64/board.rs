@@ -9,7 +9,7 @@ use mayfly_devices::psci::{Outcome, Refusal};
 use mayfly_devices::smccc::{self, Workarounds};
 use mayfly_hypervisor::arm64::layout::{
     DISTRIBUTOR, DISTRIBUTOR_BYTES, IDENTITY, IDENTITY_BYTES, ITS, ITS_BYTES, MEMORY,
-    REDISTRIBUTOR_BYTES, REDISTRIBUTORS,
+    REDISTRIBUTOR_BYTES, REDISTRIBUTORS, VIRTIO, VIRTIO_PAGE_BYTES,
 };
 use mayfly_vgic::{Frame, Read, SgiRegister};
 use mayfly_vm::platform::Platform;
@@ -213,6 +213,13 @@ pub(crate) fn answer<F: TableFormat>(
             if !access.write {
                 run.identity.read(at - IDENTITY, cpu.data());
             }
+            cpu.answered();
+            return true;
+        }
+        // A guest that reads its devices' registers from memory finds zeroes beside them, and so does a fork of it, which reads
+        // them by exits.
+        VIRTIO.. if at < VIRTIO + VIRTIO_PAGE_BYTES && !access.write => {
+            cpu.data().fill(0);
             cpu.answered();
             return true;
         }
