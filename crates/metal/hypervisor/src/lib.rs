@@ -33,6 +33,7 @@ pub mod needs;
 pub mod overlay;
 pub mod partition;
 pub mod plan;
+pub mod plugged;
 pub mod processors;
 pub mod promises;
 pub mod service;

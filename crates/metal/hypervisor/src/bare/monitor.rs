@@ -153,7 +153,8 @@ impl Monitor {
                     prompt();
                 }
                 Some(machine) => {
-                    // A guest that takes no byte has a full FIFO. The byte waits for a moment, and is lost then.
+                    // A guest that takes no byte has a full FIFO, or is just being frozen or reset, or has not begun. The byte
+                    // waits for a moment, and is lost then.
                     for _ in 0..100 {
                         if machine.uart.typed(&[byte]) == 1 || !machine.is_running() {
                             break;

@@ -57,7 +57,7 @@ impl Hvc {
     }
 
     /// Takes bytes that were typed. Returns how many; `None` where its driver does not work, and the guest has its serial
-    /// port alone.
+    /// port alone. Waits for nothing: its caller has a lock.
     pub(super) fn typed(&self, bytes: &[u8]) -> Option<usize> {
         let receive =
             |console: &mut Mmio<Console>| console.receives().then(|| console.receive(bytes));

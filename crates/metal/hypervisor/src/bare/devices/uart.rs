@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_devices::line::settle;
 use mayfly_hypervisor::log::{Log, PIECE, Search};
+use mayfly_hypervisor::plugged::Plugged;
 use mayfly_vm::Device;
 
 use super::arch::{SerialPort, UART_INTERRUPT};
@@ -28,9 +29,8 @@ pub(crate) struct Plug {
 /// The console of a VM. It outlives the runs of its VM.
 pub(crate) struct Uart {
     name: String,
-    device: SpinLock<SerialPort>,
-    /// What it leads to of the present run.
-    plug: SpinLock<Option<Plug>>,
+    /// The serial port, and what it leads to of the present run.
+    port: SpinLock<Plugged<SerialPort, Plug>>,
     is_in_front: AtomicBool,
     log: SpinLock<Log>,
 }
@@ -39,8 +39,7 @@ impl Uart {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
-            device: SpinLock::new(SerialPort::new()),
-            plug: SpinLock::new(None),
+            port: SpinLock::new(Plugged::new(SerialPort::new())),
             is_in_front: AtomicBool::new(false),
             log: SpinLock::new(Log::default()),
         }
@@ -61,24 +60,24 @@ impl Uart {
         if plug.is_some() {
             self.begin();
         }
-        let was = core::mem::replace(&mut *self.device.lock(), device);
-        let old = core::mem::replace(&mut *self.plug.lock(), plug);
+        let (was, old) = self.port.lock().reset(device, plug);
         drop(old);
         self.drive();
         was
     }
 
-    /// Takes it off the run, whose threads have ended: what is typed drives no interrupt until it leads there
+    /// Takes it off the run, whose threads have ended: nothing that is typed is taken until it leads there
     /// [again](Uart::go_on). Returns what it is.
     pub(crate) fn stop(&self) -> SerialPort {
-        let plug = self.plug.lock().take();
+        let (device, plug) = self.port.lock().stop();
         drop(plug);
-        self.device.lock().clone()
+        device
     }
 
     /// Has it lead to the run again, which goes on.
     pub(crate) fn go_on(&self, plug: Plug) {
-        *self.plug.lock() = Some(plug);
+        let old = self.port.lock().go_on(plug);
+        drop(old);
         self.drive();
     }
 
@@ -87,13 +86,13 @@ impl Uart {
         self.is_in_front.store(is_in_front, Ordering::Relaxed);
     }
 
-    /// Gives the guest bytes that were typed. Returns how many it took.
+    /// Gives the guest bytes that were typed. Returns how many it took: none while it leads to no run.
     pub(crate) fn typed(&self, bytes: &[u8]) -> usize {
-        let hvc = self.plug.lock().as_ref().and_then(|plug| plug.hvc.clone());
-        if let Some(taken) = hvc.and_then(|hvc| hvc.typed(bytes)) {
-            return taken;
-        }
-        let taken = self.device.lock().receive(bytes);
+        // Under the lock: the run is not frozen in between, and what was taken is kept with it.
+        let taken = self.port.lock().take(|device, plug| {
+            let by_hvc = plug.hvc.as_ref().and_then(|hvc| hvc.typed(bytes));
+            by_hvc.unwrap_or_else(|| device.receive(bytes))
+        });
         self.drive();
         taken
     }
@@ -136,20 +135,20 @@ impl Uart {
     }
 
     fn drive(&self) {
-        let lines = self.plug.lock().as_ref().map(|plug| Arc::clone(&plug.lines));
+        let lines = self.port.lock().plug().map(|plug| Arc::clone(&plug.lines));
         let Some(lines) = lines else { return };
-        settle(|| self.device.lock().interrupt(), |level| lines.set(UART_INTERRUPT, level));
+        settle(|| self.port.lock().device().interrupt(), |level| lines.set(UART_INTERRUPT, level));
     }
 }
 
 impl Device for Uart {
     fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        answer(self.device.lock().read(offset), data);
+        answer(self.port.lock().device().read(offset), data);
         self.drive();
     }
 
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
-        let sent = self.device.lock().write(offset, written(data));
+        let sent = self.port.lock().device().write(offset, written(data));
         if let Some(byte) = sent {
             self.print(&[byte]);
         }

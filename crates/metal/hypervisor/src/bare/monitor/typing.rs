@@ -8,7 +8,8 @@ use crate::bare::vm::Machine;
 /// Types a line at the console of a VM.
 pub(super) fn type_for(machine: &Machine, text: &str) {
     for byte in text.bytes().chain([b'\r']) {
-        // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
+        // What is typed is for the run that is about to begin, where one is to be reset. A guest that takes no byte has a full
+        // FIFO, or is just being frozen.
         while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
             if !machine.is_running() {
                 return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);

@@ -194,7 +194,7 @@ impl<F: TableFormat> Host<F> {
         memory: &Arc<GuestMemory>,
     ) -> Result<Arc<Run>, &'static str> {
         let template = machine.origin().ok_or("it is no fork")?;
-        // What is typed from now on is for the next run.
+        // What is typed from now on waits for the next run.
         machine.uart.stop();
         // SAFETY: the threads of the run wait, which use it for its guest. Others ask for its size alone.
         let mut freed = unsafe { memory.go_back() };
