@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::index::Index;
 use super::pieces::Stretch;
-use super::short::sums;
+use super::short::{sums, sums_apart};
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
@@ -96,7 +96,7 @@ impl Trace {
             short.into_iter().map(|(kind, one)| ((one.tid, kind), one)).collect::<Vec<_>>()
         };
         let of_vcpus_short = sums(self, by(of_vcpus.short), is_taken);
-        let of_paths_short = sums(self, by(of_paths.short), |one| {
+        let of_paths_short = sums_apart(self, by(of_paths.short), |one| {
             is_taken(one) || of_vcpus_short.iter().any(|other| meet(other, one))
         });
         let is_vcpu_s = |wait: &Wait| {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Account, Object, Process, Recorder, Thread};
+use crate::record::{Account, Life, Object, Process, Recorder, Thread};
 
 const MS: u64 = 1_000_000;
 
@@ -261,6 +261,27 @@ fn short_sleeps_that_the_scheduler_told_of_are_one_wait_and_a_worker_that_waits_
     assert_eq!(of_third(&unseen), 1);
     unseen.threads[2].of_kvm = true;
     assert_eq!(of_third(&unseen), 0);
+    // Another part of the kernel's may do what is waited for.
+    unseen.threads[2].works_as("iou-wrk-1".to_owned());
+    assert_eq!(of_third(&unseen), 1);
+}
+
+#[test]
+fn short_sleeps_on_the_paths_of_several_vms_are_listed_once() {
+    let mut one = trace(vec![]);
+    one.recorder = Recorder::Tracefs;
+    one.wakes = (0..20)
+        .map(|number| (40 + number) * MS)
+        .map(|since| Wake { tid: 1, since, at: since + MS / 2, by: None })
+        .collect();
+    one.critical_paths = one.find_critical_paths();
+    let alone = told(&one);
+    assert_eq!(alone.len(), 1, "{alone:?}");
+    let path = one.critical_paths[0].clone();
+    one.lives = (0..2)
+        .map(|vm| Life { vm, critical_paths: vec![path.clone()], ..Life::default() })
+        .collect();
+    assert_eq!(told(&one), alone);
 }
 
 #[test]
