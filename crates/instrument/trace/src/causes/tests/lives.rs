@@ -86,6 +86,11 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
     };
     let interrupted = || Call { result: Some(-i64::from(libc::EINTR)), ..run(2, 2, 30) };
     assert_eq!(lost(&[10, 320], interrupted(), vec![]), one("lost-kick", 1, 31));
+    // The same where the kernel says by another number that a signal has ended the run.
+    for number in [-512, -514, -516] {
+        let begun_again = Call { result: Some(number), ..interrupted() };
+        assert_eq!(lost(&[10, 320], begun_again, vec![]), one("lost-kick", 1, 31), "{number}");
+    }
     // It came when the vCPU was in, as far as is known; but was it?
     assert!(lost(&[40, 320], interrupted(), vec![]).is_empty());
     let inside = |took: u64| {
