@@ -259,7 +259,7 @@ fn short_sleeps_that_the_scheduler_told_of_are_one_wait_and_a_worker_that_waits_
     unseen.critical_paths = unseen.find_critical_paths();
     let of_third = |trace: &Trace| told(trace).into_iter().filter(|one| one.0 == 3).count();
     assert_eq!(of_third(&unseen), 1);
-    unseen.threads[2].of_kvm = true;
+    unseen.threads[2].works_as("kvm-nx-lpage-re".to_owned());
     assert_eq!(of_third(&unseen), 0);
     // Another part of the kernel's may do what is waited for.
     unseen.threads[2].works_as("iou-wrk-1".to_owned());
