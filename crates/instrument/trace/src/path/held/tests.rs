@@ -200,6 +200,32 @@ fn memory_that_is_touched_for_the_first_time_is_listed_where_the_kernel_had_most
     assert_eq!((touches(30, 30), touches(9000, 12), touches(66, 90)), (vec![], vec![], vec![]));
 }
 
+#[test]
+fn memory_that_a_vcpu_s_thread_touches_is_listed_without_its_guest_s_time() {
+    // From 120 on it runs its guest, for which the kernel is busy, too; then its own code touches memory.
+    let touches = |guest: u64, own: u64| {
+        let look = |at: u64, took: u64, faults: u64| Sample {
+            faults,
+            system: took * MS,
+            call: None,
+            channel: None,
+            ..look(2, 0, "", at, took)
+        };
+        let mut looks = vec![look(120, guest, 0), look(121 + guest, own, 9000)];
+        looks.retain(|one| one.took > 0);
+        let mut one = trace(looks);
+        one.calls.push(call(1, "KVM_CREATE_IRQCHIP", 12, 0));
+        let account = |at, ran| Account { tid: 2, at: at * MS, ran: ran * MS, queued: 0 };
+        one.accounts.retain(|account| account.tid != 2);
+        one.accounts.extend([account(90, 0), account(210, 120)]);
+        let stalls = one.find_stalls().into_iter();
+        stalls.map(|one| (one.at / MS, one.took / MS, one.cause.unwrap().code)).collect::<Vec<_>>()
+    };
+    assert_eq!(touches(25, 40), [(146, 40, "first-touch".to_owned())]);
+    assert_eq!(touches(0, 40), [(121, 40, "first-touch".to_owned())]);
+    assert_eq!(touches(60, 0), []);
+}
+
 /// A first thread that was seen in one call for 30 ms, in which it got a processor so often.
 fn again_and_again(number: libc::c_long, turns: u64) -> Trace {
     trace(vec![Sample { turns, ..look(1, number, "somewhere", 40, 30) }])
