@@ -29,7 +29,7 @@ use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
 /// What may be planted, and what its size is.
-const PLANTS: [(&str, &str); 31] = [
+const PLANTS: [(&str, &str); 33] = [
     ("memory", "mebibytes of guest memory; 4 unless it is said"),
     ("vcpus", "vCPUs, created one after the other; 1 unless it is said"),
     ("irqchip", "1: an irqchip comes right before the memory"),
@@ -47,6 +47,11 @@ const PLANTS: [(&str, &str); 31] = [
     ("populate", "mebibytes that are populated where they are mapped"),
     ("unmap", "mebibytes that are touched, and unmapped before the end"),
     ("leave", "mebibytes that are touched, and left to the end of the process"),
+    (
+        "visit",
+        "mebibytes of its memory that the guest touches, a page at a time; `memory` is to have as many, and one more",
+    ),
+    ("after", "mebibytes that the vCPU's thread touches when its guest is over"),
     ("poll", "milliseconds between two looks at whether the vCPU's thread has ended"),
     ("kick", "milliseconds until a vCPU that has not listened is kicked again"),
     ("spin", "milliseconds for which the guest runs, and never leaves by itself"),
@@ -229,6 +234,9 @@ fn create_vcpus(plan: &Plan, vm: c_int, area: usize) -> (Vec<c_int>, *mut c_void
     let mut system = kvm_sregs::default();
     ioctl(first, "KVM_GET_SREGS", 0x8138_AE83, &raw mut system as u64);
     (system.cs.base, system.cs.selector) = (0, 0);
+    if plan.is("visit") {
+        guest::reaches_all(&mut system);
+    }
     ioctl(first, "KVM_SET_SREGS", 0x4138_AE84, &raw const system as u64);
     let registers = kvm_regs { rflags: 2, ..kvm_regs::default() };
     ioctl(first, "KVM_SET_REGS", 0x4090_AE82, &raw const registers as u64);
@@ -252,6 +260,7 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
     }
     let is_kicked = plan.is("kick");
     let journal = plan.is("exits").then(|| Journal::of(plan.of("exits")));
+    let after = plan.of("after");
     let runner = thread::spawn(move || {
         // SAFETY: takes nothing.
         RUNNER.store(unsafe { libc::gettid() }, Ordering::Release);
@@ -260,6 +269,7 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
             std::hint::spin_loop();
         }
         run(vcpu, &STOP, journal);
+        memory::touch_new(after << 20);
         DONE.store(1, Ordering::Release);
         let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: wakes who waits on a word that lives as long as the program.

@@ -5,6 +5,7 @@
 
 use crate::life::{DEVICES, MEMORY, overlap};
 use crate::record::{Call, Phase, Trace};
+use crate::restore::Restored;
 
 /// The names of phases, in the order in which most programs go through them.
 pub const PHASES: [&str; 17] = [
@@ -132,6 +133,10 @@ impl Trace {
         let joined = joined.max().filter(|at| ends.is_none_or(|ends| *at <= ends));
         let request = self.from.as_ref().map(|from| from.at).filter(|_| to.is_some());
         let restored = entry.and_then(|entry| self.restored(vm, program, entry));
+        // What was done before a VM's life began has no part of its time.
+        let of_snapshot = |when: fn(&Restored<'_>) -> Option<u64>| {
+            restored.as_ref().and_then(when).filter(|at| *at > from)
+        };
         let ended = [
             Ended::at("exec", executed.filter(|at| *at > from)),
             Ended::at("request", request.filter(|at| *at > from)),
@@ -139,8 +144,8 @@ impl Trace {
             Ended::with("memory", setup(&MEMORY)),
             Ended::with("irqchip and devices", setup(&DEVICES)),
             Ended::with("vCPUs", setup(&["KVM_CREATE_VCPU"])),
-            Ended::at("snapshot mapped", restored.as_ref().and_then(|one| one.mapped)),
-            Ended::at("snapshot read", restored.as_ref().and_then(|one| one.read)),
+            Ended::at("snapshot mapped", of_snapshot(|one| one.mapped)),
+            Ended::at("snapshot read", of_snapshot(|one| one.read)),
             restored.and_then(|one| Ended::with("vCPU state", one.state.into_iter())),
             Ended::at("first entry", entry),
             Ended::at("last exit", exit),

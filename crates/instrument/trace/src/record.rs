@@ -103,7 +103,7 @@ impl Trace {
             threads.iter().any(|thread| {
                 let has_ended = thread.ending.is_some_and(|ending| one.at > ending)
                     && thread.gone.is_none_or(|gone| one.at <= gone);
-                thread.tid == one.tid && (thread.of_kvm || has_ended)
+                thread.tid == one.tid && (thread.is_worker() || has_ended)
             })
         };
         for sample in samples.iter_mut().filter(|one| makes_none(one)) {
@@ -111,19 +111,19 @@ impl Trace {
         }
     }
 
-    /// Knows KVM's workers by where they wait, if they were there before the trace; and has those of which no end was told
+    /// Knows KVM's workers by where they wait, if they were there before the trace; and has workers of which no end was told
     /// go when they were last seen.
     pub(crate) fn know_workers(&mut self) {
         let Self { threads, samples, .. } = self;
         let works = |one: &Sample| one.is_in(&["vhost_task_fn"]);
-        for thread in threads.iter_mut().filter(|one| self.attached && !one.of_kvm) {
+        for thread in threads.iter_mut().filter(|one| self.attached && !one.is_worker()) {
             let mut own = samples.iter().filter(|one| one.tid == thread.tid);
             thread.of_kvm = own.any(works);
         }
         if self.attached && self.processes.iter().any(|one| one.gone.is_none()) {
             return;
         }
-        for thread in threads.iter_mut().filter(|one| one.of_kvm && one.gone.is_none()) {
+        for thread in threads.iter_mut().filter(|one| one.is_worker() && one.gone.is_none()) {
             let seen = samples.iter().filter(|one| one.tid == thread.tid);
             thread.gone = seen.map(|one| one.at + one.took).max();
         }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::life::overlap;
 use crate::record::{Call, Object, Trace};
 
 /// What is set of a vCPU that goes on, and not of one that starts.
@@ -48,17 +49,48 @@ impl Trace {
         let whole = || before().filter(is_its).filter(|call| WHOLE.contains(&&call.name[..]));
         let (first, last) = (whole().next()?.at, whole().map(Call::end).max()?);
         let was_asked = before().filter(is_its).any(|call| ASKS.contains(&&call.name[..]));
-        let read = self.has_read(program, (if was_asked { first } else { 0 }, last));
+        let read = self.has_read(vm, program, (if was_asked { first } else { 0 }, last));
         if was_asked && read.is_none() {
             return None;
         }
-        let mapped = before().filter(|call| Some(call.pid) == program && maps_file(call));
+        let is_mapped = |call: &&Call| {
+            Some(call.pid) == program && maps_file(call) && self.may_be_mapped_for(vm, call)
+        };
+        let mapped = before().filter(is_mapped);
         let state = before().filter(is_its).filter(|call| call.name.starts_with("KVM_SET_"));
         Some(Restored { mapped: mapped.map(Call::end).max(), read, state: state.collect() })
     }
 
-    /// When a thread of a program had last read much between two of its calls, and between two moments.
-    fn has_read(&self, program: Option<i32>, (from, to): (u64, u64)) -> Option<u64> {
+    /// Whether what a call maps is memory of a VM's, or of none: then it is of the VM that its thread goes on with.
+    fn may_be_mapped_for(&self, vm: Option<usize>, call: &Call) -> bool {
+        let address = call.result.and_then(|result| u64::try_from(result).ok()).unwrap_or(0);
+        let range = (address, call.argument("length"));
+        let has = |vm| self.backing_of(vm).iter().any(|slot| overlap(*slot, range));
+        let mut others = self.created().filter(|other| Some(*other) != vm);
+        has(vm) || !others.any(|other| has(Some(other))) && self.may_be_for(vm, call)
+    }
+
+    /// The VMs that a program has created.
+    fn created(&self) -> impl Iterator<Item = usize> {
+        self.calls.iter().filter_map(creates)
+    }
+
+    /// Whether a thread does something for a VM: that which its next call is about, or, after its last one, that one's.
+    fn may_be_for(&self, vm: Option<usize>, call: &Call) -> bool {
+        let about = |one: &Call| one.vm().or_else(|| creates(one));
+        let own = || self.calls.iter().filter(|one| one.tid == call.tid);
+        let next = own().filter(|one| one.at >= call.at).find_map(about);
+        let last = || own().filter(|one| one.at < call.at).filter_map(about).last();
+        next.or_else(last).is_none_or(|other| Some(other) == vm)
+    }
+
+    /// When a thread of a program had last read much for a VM between two of its calls, and between two moments.
+    fn has_read(
+        &self,
+        vm: Option<usize>,
+        program: Option<i32>,
+        (from, to): (u64, u64),
+    ) -> Option<u64> {
         let mut last: HashMap<i32, (u64, u64)> = HashMap::new();
         let mut found = None;
         for call in self.calls.iter().filter(|call| Some(call.pid) == program && call.at <= to) {
@@ -67,12 +99,18 @@ impl Trace {
             let is_much = |(since, before): (u64, u64)| {
                 since >= from && read.saturating_sub(before) >= LITTLE
             };
-            if former.is_some_and(is_much) {
+            if former.is_some_and(is_much) && self.may_be_for(vm, call) {
                 found = found.max(Some(call.at));
             }
         }
         found
     }
+}
+
+/// The VM that a call creates, if it does.
+fn creates(call: &Call) -> Option<usize> {
+    let creates = call.name == "KVM_CREATE_VM" && call.succeeded();
+    creates.then(|| call.argument("vm") as usize)
 }
 
 /// Whether it maps a file so that what the guest writes stays out of it.
@@ -156,6 +194,65 @@ mod tests {
         // Shared memory is what other processes have of the guest's.
         assert_eq!(told(calls(libc::MAP_SHARED, None)), [state()]);
         assert_eq!(told(calls(libc::MAP_PRIVATE, Some("KVM_GET_SREGS"))), []);
+    }
+
+    /// Two VMs of one program, of which one thread restores the first from 10 on, and then the second, to be entered at 50 and
+    /// at 100; and the first calls of the record, made before either is there.
+    fn two(before: Vec<Call>, second: Vec<Call>) -> Trace {
+        let created = |vm: u64, at, read| {
+            let mut call = Call { on: Some(Object::Kvm), ..vcpu("KVM_CREATE_VM", at, read) };
+            call.arguments.insert("vm".to_owned(), vm);
+            call
+        };
+        let of = |vm, call: Call| Call { on: Some(Object::Vcpu { vm, id: 0 }), ..call };
+        let first = [vcpu("KVM_SET_XSAVE", 20, 8), vcpu("KVM_RUN", 50, 8)];
+        let second =
+            second.into_iter().map(|call| if call.on.is_some() { of(1, call) } else { call });
+        let all =
+            before.into_iter().chain([created(0, 10, 0)]).chain(first.map(|call| of(0, call)));
+        let calls = all.chain([created(1, 60, 8)]).chain(second).collect();
+        let process = Process { pid: 1, gone: Some(300), ..Process::default() };
+        Trace { calls, processes: vec![process], span: 300, ..Trace::default() }
+    }
+
+    /// When what was mapped and read for a VM was.
+    fn got(trace: &Trace, vm: usize, entry: u64) -> (Option<u64>, Option<u64>) {
+        let restored = trace.restored(Some(vm), Some(1), entry).expect("it is restored");
+        (restored.mapped, restored.read)
+    }
+
+    #[test]
+    fn what_is_read_for_one_vm_of_a_program_is_not_another_s_snapshot() {
+        let second = vec![vcpu("KVM_SET_XSAVE", 80, 72), vcpu("KVM_RUN", 100, 72)];
+        let trace = two(vec![], second);
+        assert_eq!((got(&trace, 0, 50), got(&trace, 1, 100)), ((None, Some(20)), (None, Some(80))));
+        // One that is restored from little is not restored from the other's.
+        let second = vec![vcpu("KVM_SET_XSAVE", 80, 8), vcpu("KVM_RUN", 100, 8)];
+        assert_eq!(got(&two(vec![], second), 1, 100), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_for_one_vm_of_a_program_is_not_another_s_snapshot() {
+        let mapped =
+            |at, address: u64| Call { result: Some(address as i64), ..maps(at, libc::MAP_PRIVATE) };
+        let given = |vm, at, address: u64| {
+            let arguments = [("memory", address), ("size", 64 * MIB), ("slot", 0)];
+            let arguments = arguments.map(|(name, value)| (name.to_owned(), value)).into();
+            let on = Some(Object::Vm { vm });
+            Call { on, arguments, ..vcpu("KVM_SET_USER_MEMORY_REGION", at, 0) }
+        };
+        let (one, other) = (4096 * MIB, 8192 * MIB);
+        let second = || vec![vcpu("KVM_SET_XSAVE", 80, 8), vcpu("KVM_RUN", 100, 8)];
+        // Both are mapped before either VM is there, and each is given to its own.
+        let mut trace = two(vec![mapped(2, one), mapped(5, other)], second());
+        trace.calls.insert(3, given(0, 15, one));
+        trace.calls.push(given(1, 90, other));
+        assert_eq!((got(&trace, 0, 50).0, got(&trace, 1, 100).0), (Some(3), Some(6)));
+        // Where it is not known what memslots are, a file is mapped for what its thread goes on with.
+        let mut unknown = second();
+        unknown.insert(0, mapped(70, other));
+        let trace = two(vec![mapped(2, one)], unknown);
+        assert_eq!((got(&trace, 0, 50).0, got(&trace, 1, 100).0), (Some(3), Some(71)));
     }
 
     #[test]

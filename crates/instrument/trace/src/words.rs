@@ -70,7 +70,10 @@ impl Trace {
                     format!("a vCPU, thread {}", thread.tid)
                 }
                 _ if thread.of_kvm => format!("KVM's worker, thread {}", thread.tid),
-                _ => format!("thread {}", thread.tid),
+                _ => match &thread.worker {
+                    Some(name) => format!("the kernel's worker {name}, thread {}", thread.tid),
+                    None => format!("thread {}", thread.tid),
+                },
             }
         };
         self.threads.iter().map(name).collect()

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kvm_bindings::{kvm_segment, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
 use super::Plan;
@@ -30,6 +31,7 @@ pub(crate) fn code(plan: &Plan) -> Vec<u8> {
         () if plan.is("kick") || plan.is("spin") => SPINS.to_vec(),
         () if plan.is("exits") => EXITS.to_vec(),
         () if pages > 0 => reads(pages),
+        () if plan.is("visit") => visits(plan.of("visit") << 8),
         () => LEAVES.to_vec(),
     }
 }
@@ -46,6 +48,32 @@ fn reads(pages: u64) -> Vec<u8> {
     code.extend([0x8E, 0xD8, 0x8A, 0x1E, 0, 0, 0x05, 0, 0x01, 0xE2, 0xF5]);
     code.extend(LEAVES);
     code
+}
+
+/// Writes to each of so many pages, from the second mebibyte on, and leaves.
+fn visits(pages: u64) -> Vec<u8> {
+    // mov $0x100000, %edi; mov $pages, %ecx; mov %ecx, (%edi); add $0x1000, %edi; loop
+    let mut code = vec![0xBF, 0, 0, 0x10, 0, 0xB9];
+    code.extend((pages as u32).to_le_bytes());
+    code.extend([0x89, 0x0F, 0x81, 0xC7, 0, 0x10, 0, 0, 0xE2, 0xF6]);
+    code.extend(LEAVES);
+    code
+}
+
+/// Has a vCPU begin where it reaches four gibibytes, in 32-bit mode without pages of its own.
+pub(crate) fn reaches_all(system: &mut kvm_sregs) {
+    let data = kvm_segment {
+        limit: u32::MAX,
+        type_: 3,
+        present: 1,
+        s: 1,
+        db: 1,
+        g: 1,
+        ..kvm_segment::default()
+    };
+    (system.ds, system.es, system.ss) = (data, data, data);
+    system.cs = kvm_segment { type_: 0xB, ..data };
+    system.cr0 |= 1;
 }
 
 /// A file that is gone by its name, beside the program.

@@ -28,6 +28,13 @@ fn touch(at: u64, bytes: u64) {
     }
 }
 
+/// Touches as much memory of its own as is said, and leaves it to the end of the process.
+pub(crate) fn touch_new(bytes: u64) {
+    if bytes > 0 {
+        touch(map(bytes, 0), bytes);
+    }
+}
+
 /// How long this thread has had a processor.
 fn ran() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -54,6 +61,10 @@ fn set(
 pub(crate) fn give(plan: &Plan, vm: c_int) -> (u64, Option<u64>) {
     let bytes = plan.of("memory") << 20;
     let memory = map(bytes, 0);
+    if plan.is("visit") {
+        // SAFETY: the mapping is ours, and as long; its pages are small, so that there are many.
+        unsafe { libc::madvise(memory as *mut c_void, bytes as usize, libc::MADV_NOHUGEPAGE) };
+    }
     if plan.is("restore") {
         guest::restored(memory, bytes);
     }
@@ -86,9 +97,7 @@ pub(crate) fn give(plan: &Plan, vm: c_int) -> (u64, Option<u64>) {
         set(vm, 1, 1 << 32, (touched, bytes), 0);
         touched
     });
-    if plan.is("leave") {
-        touch(map(plan.of("leave") << 20, 0), plan.of("leave") << 20);
-    }
+    touch_new(plan.of("leave") << 20);
     (memory, touched)
 }
 

@@ -8,6 +8,7 @@ use super::evidence::Stretch;
 use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
 use crate::spent::Spent;
+use crate::times::Accounts;
 
 /// Less is no image, in bytes.
 const LITTLE: u64 = 1 << 20;
@@ -34,10 +35,11 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         .iter()
         .filter(|call| Some(call.tid) == setter && entry.is_none_or(|entry| call.at <= entry))
         .collect();
-    calls.windows(2).filter_map(|two| gap(trace, two[0], two[1])).collect()
+    let accounts = Accounts::of(trace);
+    calls.windows(2).filter_map(|two| gap(trace, &accounts, two[0], two[1])).collect()
 }
 
-fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
+fn gap(trace: &Trace, accounts: &Accounts, before: &Call, after: &Call) -> Option<Stall> {
     let (from, to) = (before.end(), after.at);
     let took = to.checked_sub(from).filter(|took| *took >= trace.least())?;
     let read = after.read?.checked_sub(before.read?).filter(|read| *read >= LITTLE)?;
@@ -46,7 +48,7 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     // Who reads sleeps in reading, or runs, and not for longer than it takes to copy as much: for the rest of the time it did
     // something else. What it waited for a processor says nothing of either.
     let unseen = Spent { unseen: took, ..Spent::default() };
-    let spent = trace.spent(before.tid, from, to).unwrap_or(unseen);
+    let spent = stretch.spent(accounts).unwrap_or(unseen);
     let own = took.saturating_sub(spent.queued);
     let reads = spent.file + (spent.ran + spent.unseen).min(read.saturating_mul(SLOWEST));
     // A look may miss the last tick of what ran.

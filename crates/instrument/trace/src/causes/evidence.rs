@@ -95,8 +95,8 @@ impl<'a> Stretch<'a> {
                 return one.ran;
             }
             // The product of two times of some seconds is more than 64 bits hold.
-            let part = u128::from(one.ran.min(within)) * u128::from(within) / u128::from(one.took);
-            part as u64
+            let part = u128::from(one.ran) * u128::from(within) / u128::from(one.took);
+            (part as u64).min(within)
         };
         self.samples().map(share).sum()
     }
@@ -150,5 +150,8 @@ mod tests {
         let trace = Trace { samples: vec![look], ..Trace::default() };
         let stretch = Stretch { trace: &trace, tid: 1, from: 0, to: 8 * SECOND };
         assert_eq!(stretch.ran(), 18 * SECOND / 5);
+        // It ran evenly: a short part of a look has as large a share as a long one.
+        let part = Stretch { to: 2 * SECOND, ..stretch };
+        assert_eq!(part.ran(), 9 * SECOND / 10);
     }
 }

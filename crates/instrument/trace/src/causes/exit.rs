@@ -39,11 +39,14 @@ fn of(trace: &Trace, accounts: &Accounts, process: &Process) -> Option<Stall> {
     }
     let stretch = |thread: &Thread| Stretch { trace, tid: thread.tid, from, to };
     // What all of them hold is given up by one: by the last, which need not be the first, nor be seen to be last.
+    // A look may have begun long before, and says of the end no more than its part of it.
     let gives_up = |thread: &Thread| {
-        let looks = stretch(thread).samples();
-        looks.filter(|one| destroy::is_of_vm(one) || frees(one)).map(|one| one.seen).sum::<u64>()
+        let own =
+            Stretch { to: thread.gone.map_or(to, |gone| gone.clamp(from, to)), ..stretch(thread) };
+        own.time_by(accounts, |one| destroy::is_of_vm(one) || frees(one))
     };
-    let busiest = threads().filter(|one| gives_up(one) > 0).max_by_key(|one| gives_up(one));
+    let times = threads().map(|one| (gives_up(one), one)).filter(|(time, _)| *time > 0);
+    let busiest = times.max_by_key(|(time, _)| *time).map(|(_, one)| one);
     let last = busiest.or_else(|| trace.last_gone(process.pid))?;
     let stretch = stretch(last);
     let spent = stretch.spent(accounts);

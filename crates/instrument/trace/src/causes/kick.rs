@@ -20,11 +20,11 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
     // one before it, which is not kept, was ended by the kick before.
     let mut runs =
         trace.calls.iter().filter(|call| call.tid == thread.tid && call.name == "KVM_RUN");
-    let is_interrupted = runs
+    let was_interrupted = runs
         .next()
-        .is_some_and(|first| first.end() == left && first.result == Some(-i64::from(libc::EINTR)));
+        .is_some_and(|first| first.end() == left && first.result.is_some_and(is_interrupted));
     let mut signals = thread.signals.iter();
-    let delivered = signals.find(|(at, _)| *at >= left).filter(|_| is_interrupted);
+    let delivered = signals.find(|(at, _)| *at >= left).filter(|_| was_interrupted);
     let before = || thread.signals.iter().rev().find(|(at, _)| *at <= left);
     let heard = delivered.or_else(before)?;
     if left.abs_diff(heard.0) > SOON {

@@ -1,11 +1,12 @@
 //! A guest's first accesses to its memory wait one by one: for a file that the memory is mapped from, as a restored VM's is, or
 //! for the userfaultfd handler. Each such wait is short, and their sum is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_record::units::duration;
 
 use super::likely::likely;
+use super::userfault;
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
 use crate::path::{Wait, sums};
@@ -26,15 +27,18 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         of.entry(one.tid).or_default().push(one);
     }
     let causes: [(&[&str], OfWaits); 2] = [(&OF_FILES, of_file), (&OF_HANDLERS, of_handler)];
+    let long: BTreeSet<(i32, u64)> = userfault::waits(trace).map(|one| (one.tid, one.at)).collect();
     let mut found = Vec::new();
     for looks in of.values() {
         for (functions, cause) in causes {
-            let waits = waits(&accounts, looks, functions);
-            let (long, short): (Vec<Wait>, Vec<Wait>) =
-                waits.into_iter().partition(|one| one.slept / one.times >= trace.least());
             // The handler's long ones have a cause of their own.
-            let long = long.iter().filter(|_| *functions == OF_FILES);
-            found.extend(long.map(|one| stall("a vCPU's fault", *one, cause)));
+            let has_own =
+                |look: &Sample| *functions == OF_HANDLERS && long.contains(&(look.tid, look.at));
+            let waits = waits(&accounts, looks, functions, has_own);
+            let (each, short): (Vec<Wait>, Vec<Wait>) =
+                waits.into_iter().partition(|one| one.slept / one.times >= trace.least());
+            let of_files = each.iter().filter(|_| *functions == OF_FILES);
+            found.extend(of_files.map(|one| stall("a vCPU's fault", *one, cause)));
             let short = sums(trace, short.into_iter().map(|one| ((), one)), |_| false);
             let all = "faults of the guest's, all together";
             found.extend(short.into_iter().map(|one| stall(all, one, cause)));
@@ -43,8 +47,14 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     found
 }
 
-/// The waits of a thread in these functions, while it ran a vCPU, by the looks that found it there.
-fn waits(accounts: &Accounts, looks: &[&Sample], functions: &[&str]) -> Vec<Wait> {
+/// The waits of a thread in these functions, while it ran a vCPU, by the looks that found it there; but for those that have a
+/// cause of their own.
+fn waits(
+    accounts: &Accounts,
+    looks: &[&Sample],
+    functions: &[&str],
+    has_own: impl Fn(&Sample) -> bool,
+) -> Vec<Wait> {
     let wait = |(number, look): (usize, &&Sample)| {
         // One that waits in nothing runs, and its stack may be an older one.
         let is_there = look.channel.is_some() && look.is_in(functions) && runs_vcpu(look);
@@ -55,7 +65,7 @@ fn waits(accounts: &Accounts, looks: &[&Sample], functions: &[&str]) -> Vec<Wait
         // One that got a processor meanwhile has waited several times.
         let times = look.turns + 1;
         let once = Wait::once(look.tid, (look.at, until), None);
-        is_there.then_some(Wait { times, slept, ..once })
+        (is_there && !has_own(look)).then_some(Wait { times, slept, ..once })
     };
     looks.iter().enumerate().filter_map(wait).collect()
 }

@@ -26,14 +26,18 @@ fn in_guest(trace: &Trace, seen: &Sample) -> bool {
     runs_vcpu(seen) || trace.calls.iter().any(runs)
 }
 
-pub(super) fn find(trace: &Trace) -> Vec<Stall> {
+/// The looks that found a thread of the VMM where it waited for one page for as long as a wait is.
+pub(super) fn waits(trace: &Trace) -> impl Iterator<Item = &Sample> {
     let vmm = trace.vmm();
-    let waits = |one: &&Sample| {
+    trace.samples.iter().filter(move |one| {
         one.is_in(&["handle_userfault"])
             && trace.threads.iter().any(|thread| thread.tid == one.tid && Some(thread.pid) == vmm)
             // One that got a processor meanwhile has had several faults, of which each is shorter.
             && lasted(trace, one) / (one.turns + 1) >= trace.least()
-    };
+    })
+}
+
+pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let stall = |one: &Sample| {
         let evidence = vec![format!("its thread was seen in handle_userfault {} times", one.seen)];
         let (whose, what, remedy) = if in_guest(trace, one) {
@@ -59,5 +63,5 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
             ..Stall::default()
         }
     };
-    trace.samples.iter().filter(waits).map(stall).collect()
+    waits(trace).map(stall).collect()
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::index::Index;
 use super::pieces::Stretch;
-use super::short::sums;
+use super::short::{sums, sums_apart};
 use super::walk::{Wait, Walk};
 use crate::life::runs_vcpu;
 use crate::looks::SLACK;
@@ -96,7 +96,7 @@ impl Trace {
             short.into_iter().map(|(kind, one)| ((one.tid, kind), one)).collect::<Vec<_>>()
         };
         let of_vcpus_short = sums(self, by(of_vcpus.short), is_taken);
-        let of_paths_short = sums(self, by(of_paths.short), |one| {
+        let of_paths_short = sums_apart(self, by(of_paths.short), |one| {
             is_taken(one) || of_vcpus_short.iter().any(|other| meet(other, one))
         });
         let is_vcpu_s = |wait: &Wait| {
@@ -239,10 +239,10 @@ impl<'a> Sleeps<'a> {
             let times = turns + same as u64;
             next += same;
             let seen = (first.at.max(from), (last.at + last.took).min(to));
-            if self.touched(tid, seen).is_some() {
+            if let Some(touching) = self.touching(tid, seen) {
                 // What it waited for a processor meanwhile is told by itself.
-                let slept = self.own(tid, seen);
-                into.push(Wait { slept, ..Wait::once(tid, seen, None) });
+                let slept = self.own(tid, touching);
+                into.push(Wait { slept, ..Wait::once(tid, touching, None) });
                 continue;
             }
             if !sleeps(first) || runs_vcpu(first) || self.is_recorded(tid, seen.0) {
@@ -267,16 +267,30 @@ impl<'a> Sleeps<'a> {
         (to - from).saturating_sub(queued)
     }
 
+    /// The part of a time in which a thread was in page faults of its own code, from the first to the last, if it was in these
+    /// for most of that.
+    fn touching(&self, tid: i32, (from, to): (u64, u64)) -> Option<(u64, u64)> {
+        let has_some = |one: &&Sample| one.faults > 0 && one.at >= from && one.at + one.took <= to;
+        let mut looks = self.index.samples(tid, from, to).filter(has_some);
+        let first = looks.next()?;
+        let last = looks.last().unwrap_or(first);
+        let part = (first.at, last.at + last.took);
+        self.touched(tid, part).map(|_| part)
+    }
+
     /// The page faults of a thread's own code, if it was in these for most of the time.
     fn touched(&self, tid: i32, (from, to): (u64, u64)) -> Option<Touched> {
         let is_within = |one: &&Sample| one.at >= from && one.at + one.took <= to;
-        let looks = self.index.samples(tid, from, to).filter(is_within);
-        let sum =
-            |(faults, system): (u64, u64), one: &Sample| (faults + one.faults, system + one.system);
-        let (faults, system) = looks.fold((0, 0), sum);
+        let (mut faults, mut system, mut free) = (0, 0, 0);
+        for look in self.index.samples(tid, from, to).filter(is_within) {
+            (faults, system) = (faults + look.faults, system + look.system);
+            // It did something else meanwhile; a vCPU's thread, run its guest.
+            let is_free = look.faults == 0 && look.took > 0;
+            free += if is_free { self.own(tid, (look.at, look.at + look.took)) } else { 0 };
+        }
         // For the time in which it could run, and others did, it had no fault.
         let own = self.own(tid, (from, to));
-        let is_most = own >= self.trace.least() && 2 * system >= own;
+        let is_most = own >= self.trace.least() && 2 * system >= own && 2 * free < own;
         let are_faults = faults >= FEWEST_FAULTS && system / faults.max(1) <= LONGEST_FAULT;
         (is_most && are_faults && system >= LEAST_SYSTEM).then_some(Touched { faults, system })
     }

@@ -64,9 +64,26 @@ pub struct Thread {
     /// Whether KVM made it in the program's process, for work of its own: it runs none of the program's code.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_kvm: bool,
+    /// The kernel's name for it, if the kernel made it in the program's process: `kvm-nx-lpage-re`, `iou-wrk-70`. It runs none
+    /// of the program's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
     /// The signals that it got, and when: the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<(u64, i32)>,
+}
+
+impl Thread {
+    /// Whether the kernel made it in the program's process, KVM or another part.
+    pub(crate) fn is_worker(&self) -> bool {
+        self.of_kvm || self.worker.is_some()
+    }
+
+    /// Knows it for a worker that the kernel has made, and for KVM's where the name is one of KVM's.
+    pub(crate) fn works_as(&mut self, name: String) {
+        self.of_kvm = name.starts_with("kvm");
+        self.worker = Some(name);
+    }
 }
 
 /// A wait of a thread's that is over.

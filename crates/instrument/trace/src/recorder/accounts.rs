@@ -67,7 +67,7 @@ pub(super) fn completed(events: &[Account], looks: &[Account], threads: &[Thread
                 && one.at >= thread.at
                 && thread.gone.is_none_or(|gone| one.at <= gone)
         };
-        let is_told = !thread.of_kvm && events.iter().any(is_its);
+        let is_told = !thread.is_worker() && events.iter().any(is_its);
         let seam = if is_told { thread.ending } else { Some(thread.at) };
         let before = |one: &Account| is_its(one) && seam.is_none_or(|seam| one.at <= seam);
         all.extend(events.iter().copied().filter(|one| is_told && before(one)));

@@ -181,6 +181,7 @@ impl Follower {
         if let Some(thread) = self.followers.threads.get_mut(&tid) {
             thread.inside = Some(Inside { call, then: Then::Ran, looked: None });
             self.book.trace.threads[thread.number].vcpu = true;
+            self.watched.runs(tid);
         }
     }
 

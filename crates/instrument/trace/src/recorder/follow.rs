@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::descriptors::{Descriptors, Table};
-use super::proc::{process_of, untraced};
+use super::proc::{name_of, process_of, untraced};
 use super::sampler::Watched;
 use super::threads::{Followed, Followers};
 use super::usage;
@@ -342,7 +342,7 @@ impl Follower {
         }
     }
 
-    /// Looks from now on at the threads of a process that are nobody's to follow: KVM's workers, which may be the last that
+    /// Looks from now on at the threads of a process that are nobody's to follow: the kernel's workers, of which KVM's may be the last that
     /// have its memory, and so its VM.
     fn see_unfollowed(&mut self, pid: i32) {
         for tid in untraced(pid) {
@@ -350,7 +350,7 @@ impl Follower {
                 self.book.trace.threads.iter().any(|one| one.tid == tid && one.gone.is_none());
             if !is_known && !self.followers.threads.contains_key(&tid) {
                 let number = self.book.thread(tid, pid, None);
-                self.book.trace.threads[number].of_kvm = true;
+                self.book.trace.threads[number].works_as(name_of(tid));
                 self.watched.add(tid);
             }
         }
@@ -376,7 +376,7 @@ impl Follower {
         self.book.trace.threads[thread.number].gone = Some(now);
         if last {
             let unfollowed = self.book.trace.threads.iter();
-            for one in unfollowed.filter(|one| one.of_kvm && one.pid == thread.pid) {
+            for one in unfollowed.filter(|one| one.is_worker() && one.pid == thread.pid) {
                 self.watched.remove(one.tid);
             }
             let held = self.descriptors.vms(thread.table);

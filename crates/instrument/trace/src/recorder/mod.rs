@@ -10,6 +10,7 @@ mod denied;
 mod descriptors;
 mod enter;
 mod error;
+mod faults;
 mod follow;
 mod guardian;
 mod launch;

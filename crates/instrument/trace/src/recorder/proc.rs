@@ -35,6 +35,12 @@ pub(super) fn untraced(pid: i32) -> Vec<i32> {
     threads_of(pid).unwrap_or_default().into_iter().filter(is_untraced).collect()
 }
 
+/// A thread's name; empty where it is gone.
+pub(super) fn name_of(tid: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 /// Whether a thread is there, and has not ended.
 pub(super) fn lives(tid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();

@@ -4,17 +4,19 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::accounts::Accounts;
 use super::both_ends::BothEnds;
 use super::clock::Clock;
+use super::faults::OwnFaults;
 use super::limits::Limits;
 use super::marker::Marker;
 use super::object;
 use super::usage::{Own, own, turns};
+use crate::calls::KVM_RUN;
 use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
@@ -39,8 +41,8 @@ const MOST_THREADS: usize = 64;
 /// What the sampler and the follower share.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// The threads that are looked at.
-    pub(super) threads: Mutex<Vec<i32>>,
+    /// The threads that are looked at, and whether each has run a vCPU.
+    threads: Mutex<Vec<(i32, bool)>>,
     /// When something last happened.
     last: AtomicU64,
     /// The thread that looks, which may pause for long.
@@ -60,12 +62,21 @@ impl Watched {
         }
     }
 
+    fn threads(&self) -> MutexGuard<'_, Vec<(i32, bool)>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn add(&self, tid: i32) {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(tid);
+        self.threads().push((tid, false));
+    }
+
+    /// A thread runs a vCPU, from now on or again.
+    pub(super) fn runs(&self, tid: i32) {
+        self.threads().iter_mut().filter(|one| one.0 == tid).for_each(|one| one.1 = true);
     }
 
     pub(super) fn remove(&self, tid: i32) {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != tid);
+        self.threads().retain(|one| one.0 != tid);
     }
 }
 
@@ -97,20 +108,25 @@ pub(super) fn start(
     builder.spawn(move || {
         let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
+        let mut own_faults = OwnFaults::default();
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
                 watched.abandoned.store(true, Ordering::Release);
                 return Looked::default();
             }
-            let threads: Vec<i32> = {
-                let threads = watched.threads.lock().unwrap_or_else(PoisonError::into_inner);
-                threads.iter().copied().take(MOST_THREADS).collect()
-            };
-            limits.look(threads.first().copied(), clock.now());
-            for tid in threads {
+            let threads: Vec<(i32, bool)> =
+                watched.threads().iter().copied().take(MOST_THREADS).collect();
+            limits.look(threads.first().map(|one| one.0), clock.now());
+            own_faults.keep(|tid| threads.iter().any(|one| one.0 == tid));
+            for (tid, runs) in threads {
                 let before = clock.now();
-                let Some(look) = Look::at(tid) else { continue };
+                let Some(mut look) = Look::at(tid) else { continue };
+                if runs {
+                    look.ran_vcpu(own_faults.of(tid));
+                } else if look.runs_vcpu() {
+                    watched.runs(tid);
+                }
                 // Of one that was interrupted it is not known in which call it was.
                 let took = clock.now().saturating_sub(before);
                 if took <= SLOW {
@@ -157,6 +173,8 @@ struct Look {
     turns: u64,
     /// What it has had in all of what no call tells, if it was in none.
     own: Option<Own>,
+    /// Whether it has run a vCPU.
+    has_run: bool,
 }
 
 impl Look {
@@ -174,7 +192,20 @@ impl Look {
         let call = file("syscall").and_then(|text| system_call(&text));
         let own = if call.is_none() && channel.is_none() { own(tid) } else { None };
         let (used, turns) = turns(tid)?;
-        Some(Self { call, channel, stack, used, turns, own })
+        Some(Self { call, channel, stack, used, turns, own, has_run: false })
+    }
+
+    /// Whether it found its thread in a run of a vCPU.
+    fn runs_vcpu(&self) -> bool {
+        self.call.is_some_and(|(_, arguments)| arguments[1] & 0xFFFF_FFFF == KVM_RUN)
+    }
+
+    /// Its thread has run a vCPU, and its own code has had so many page faults.
+    fn ran_vcpu(&mut self, faults: u64) {
+        self.has_run = true;
+        if let Some(own) = &mut self.own {
+            own.faults = faults;
+        }
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -230,6 +261,8 @@ impl Samples {
         if let Some((last, ran, turns)) = self.last.get(&tid).copied()
             && let Some(sample) = self.kept.get_mut(last)
             && look.is_same(sample)
+            // `/proc` does not tell whether a vCPU's thread that runs is in its guest; where it has faults of its own, it is not.
+            && !(look.has_run && (faults > 0) != (sample.faults > 0))
         {
             sample.took = now.saturating_sub(sample.at);
             sample.seen += 1;
@@ -296,6 +329,7 @@ mod tests {
             used: Used { ran, queued: 0 },
             turns: 7 + ran / 5,
             own: None,
+            has_run: false,
         };
         let mut book = Samples::new();
         book.add(1, 10, look("a", 100));
@@ -319,6 +353,7 @@ mod tests {
             used: Used::default(),
             turns: 0,
             own: faults.map(|(faults, system)| Own { faults, system, guest: 2 * faults }),
+            has_run: false,
         };
         let mut book = Samples::new();
         for (at, faults, stack) in [
@@ -337,6 +372,31 @@ mod tests {
     }
 
     #[test]
+    fn a_vcpu_s_thread_that_touches_memory_of_its_own_is_another_sample_than_its_guest() {
+        let look = |faults: u64, has_run: bool| {
+            let own = Some(Own { faults: 5000, system: 10 * faults, guest: 0 });
+            let (call, channel, stack) = (None, None, vec![]);
+            let mut look =
+                Look { call, channel, stack, used: Used::default(), turns: 0, own, has_run: false };
+            if has_run {
+                look.ran_vcpu(faults);
+            }
+            look
+        };
+        let told = |has_run: bool| -> Vec<(u64, u64, u64, u64)> {
+            let mut book = Samples::new();
+            for (at, faults) in [(1, 0), (2, 0), (3, 0), (4, 7), (5, 9), (6, 9), (7, 9)] {
+                book.add(1, at, look(faults, has_run));
+            }
+            let told = |one: &Sample| (one.at, one.took, one.faults, one.system);
+            book.kept.into_vec().iter().map(told).collect()
+        };
+        assert_eq!(told(true), [(1, 2, 0, 0), (4, 1, 9, 90), (6, 1, 0, 0)]);
+        // Of another thread, no look is another's for that.
+        assert_eq!(told(false), [(1, 6, 0, 90)]);
+    }
+
+    #[test]
     fn time_in_a_guest_counts_from_one_look_to_the_next() {
         let look = |guest: u64| Look {
             call: None,
@@ -345,6 +405,7 @@ mod tests {
             used: Used::default(),
             turns: 0,
             own: Some(Own { guest, ..Own::default() }),
+            has_run: false,
         };
         let mut book = Samples::new();
         for (at, guest) in [(1, 10), (2, 10), (3, 30)] {
@@ -363,6 +424,7 @@ mod tests {
             used: Used { ran: 0, queued: 0 },
             turns: 0,
             own: None,
+            has_run: false,
         };
         let mut book = Samples::new();
         for at in 0..3 * MOST as u64 {

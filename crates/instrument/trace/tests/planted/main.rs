@@ -64,6 +64,10 @@ const TESTS: &[Test] = &[
         real::a_vm_that_is_only_asked,
     ),
     ("memory_that_is_touched_for_the_first_time_is_named", real::memory_that_is_new),
+    (
+        "memory_that_a_guest_touches_is_not_its_vcpu_s_thread_s_own",
+        real::memory_that_a_guest_touches,
+    ),
     ("a_program_that_reads_little_and_computes_loads_no_image", real::little_that_is_read),
     ("a_guest_that_keeps_its_processor_was_left_when_it_was", real::a_guest_that_computes),
     ("a_limit_of_processor_time_is_named", real::a_limit_of_processor_time),

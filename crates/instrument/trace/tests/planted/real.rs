@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::id;
 
@@ -189,6 +190,38 @@ pub(crate) fn memory_that_is_new() {
                 let mut named =
                     trace.stalls.iter().filter(|stall| code(stall) == Some("first-touch"));
                 named.any(|stall| stall.tid == trace.processes[0].pid)
+            }
+        });
+    }
+}
+
+/// Whether this user may count the page faults of its own programs.
+fn may_count() -> bool {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let is_root = fs::metadata("/proc/self").is_ok_and(|one| one.uid() == 0);
+    is_root || paranoid.trim().parse::<i32>().is_ok_and(|paranoid| paranoid <= 2)
+}
+
+/// The guest touches much, and its vCPU's thread as much of its own when the guest is over.
+pub(crate) fn memory_that_a_guest_touches() {
+    let touched = |trace: &Trace| {
+        let named = trace.stalls.iter().filter(|stall| code(stall) == Some("first-touch"));
+        named.map(|stall| (stall.tid, stall.at)).collect::<Vec<_>>()
+    };
+    each(&["irqchip=1", "memory=97", "visit=96"], |trace| {
+        assert_eq!(touched(trace), [], "{}", trace.recorder);
+    });
+    if !may_count() {
+        return println!("not run: this user may not count page faults");
+    }
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        is_soon_so(|| {
+            match traced_by(choice, &launch(&["irqchip=1", "memory=97", "visit=96", "after=256"])) {
+                Err(Error::NoTracefs(_)) => true,
+                traced => {
+                    let trace = traced.unwrap();
+                    touched(&trace).iter().any(|(tid, _)| *tid == vcpu(&trace))
+                }
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::calls::KVM_RUN;
-use crate::record::Account;
+use crate::record::{Account, Thread};
 
 fn trace(calls: Vec<Call>, samples: Vec<Sample>) -> Trace {
     let host = Host { kernel: "6.18.4".to_owned(), hz: Some(250), ..Host::default() };
@@ -128,6 +128,26 @@ fn many_short_faults_of_a_guest_are_one_wait_if_they_come_to_a_long_one() {
     assert!(faults(9, 1000, KVM_RUN, &file).is_empty());
     assert!(faults(20, MS / 2, KVM_RUN, &["kvm_vcpu_block"]).is_empty());
     assert!(faults(20, MS / 2, 0xAE01, &file).is_empty());
+}
+
+#[test]
+fn a_fault_that_is_a_wait_by_itself_is_not_one_of_many() {
+    // By its account the thread slept for a quarter of each look, and by the looks for all of it.
+    let look = |turn: u64| Sample {
+        call: Some((libc::SYS_ioctl as u64, [5, KVM_RUN, 0, 0])),
+        channel: Some("handle_userfault".to_owned()),
+        ..seen((10 + 4 * turn) * MS, 3 * MS, &["handle_userfault"])
+    };
+    let account = |at: u64| Account { tid: 1, at, ran: at * 3 / 4, queued: 0 };
+    let accounts = vec![account(0), account(900 * MS)];
+    let thread = Thread { tid: 1, pid: 1, ..Thread::default() };
+    let samples = (0..20).map(look).collect();
+    let trace = Trace {
+        accounts,
+        threads: vec![thread],
+        ..trace(vec![call("KVM_CREATE_VM", 0, 1, 0)], samples)
+    };
+    assert_eq!(named(&trace), ["userfault"; 20]);
 }
 
 #[test]

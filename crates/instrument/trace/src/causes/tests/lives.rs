@@ -86,6 +86,11 @@ fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
     };
     let interrupted = || Call { result: Some(-i64::from(libc::EINTR)), ..run(2, 2, 30) };
     assert_eq!(lost(&[10, 320], interrupted(), vec![]), one("lost-kick", 1, 31));
+    // The same where the kernel says by another number that a signal has ended the run.
+    for number in [-512, -514, -516] {
+        let begun_again = Call { result: Some(number), ..interrupted() };
+        assert_eq!(lost(&[10, 320], begun_again, vec![]), one("lost-kick", 1, 31), "{number}");
+    }
     // It came when the vCPU was in, as far as is known; but was it?
     assert!(lost(&[40, 320], interrupted(), vec![]).is_empty());
     let inside = |took: u64| {
@@ -164,6 +169,24 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
     assert_eq!(end(&["exit_mmap"], 0, 64), one("memory-freed-at-exit", 5, 14));
     assert!(end(&["schedule"], 0, 64).is_empty());
     assert!(end(&["exit_mmap"], 9, 1).is_empty(), "so little memory takes no time");
+}
+
+#[test]
+fn a_thread_that_was_long_at_something_before_the_end_is_not_the_one_that_ends_the_process() {
+    let thread = |tid, ending: u64, gone: u64| {
+        let (ending, gone) = (Some(ending * MS), Some(gone * MS));
+        Thread { tid, pid: 1, ending, gone, ..Thread::default() }
+    };
+    // The second has closed a VM of its own, and was done when all had begun to end.
+    let mut closed = Sample { seen: 500, ..seen(0, 5 * MS + MS / 10, &["kvm_destroy_vm"]) };
+    closed.tid = 2;
+    let process =
+        Process { pid: 1, gone: Some(19 * MS), resident: Some(64 << 20), ..Process::default() };
+    let threads = vec![thread(1, 5, 19), thread(2, 3, 6)];
+    let samples = vec![closed, Sample { ran: 9 * MS, ..seen(6 * MS, 12 * MS, &["exit_mmap"]) }];
+    let trace = Trace { processes: vec![process], samples, ..trace(vec![], threads) };
+    let stall = find(&trace).remove(0);
+    assert_eq!((stall.tid, told(&trace)), (1, one("memory-freed-at-exit", 5, 14)));
 }
 
 /// A process that ends at 5 ms, sleeps for so long of the next 14, and is runnable for the rest.

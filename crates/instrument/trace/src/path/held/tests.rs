@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Account, Object, Process, Recorder, Thread};
+use crate::record::{Account, Life, Object, Process, Recorder, Thread};
 
 const MS: u64 = 1_000_000;
 
@@ -200,6 +200,32 @@ fn memory_that_is_touched_for_the_first_time_is_listed_where_the_kernel_had_most
     assert_eq!((touches(30, 30), touches(9000, 12), touches(66, 90)), (vec![], vec![], vec![]));
 }
 
+#[test]
+fn memory_that_a_vcpu_s_thread_touches_is_listed_without_its_guest_s_time() {
+    // From 120 on it runs its guest, for which the kernel is busy, too; then its own code touches memory.
+    let touches = |guest: u64, own: u64| {
+        let look = |at: u64, took: u64, faults: u64| Sample {
+            faults,
+            system: took * MS,
+            call: None,
+            channel: None,
+            ..look(2, 0, "", at, took)
+        };
+        let mut looks = vec![look(120, guest, 0), look(121 + guest, own, 9000)];
+        looks.retain(|one| one.took > 0);
+        let mut one = trace(looks);
+        one.calls.push(call(1, "KVM_CREATE_IRQCHIP", 12, 0));
+        let account = |at, ran| Account { tid: 2, at: at * MS, ran: ran * MS, queued: 0 };
+        one.accounts.retain(|account| account.tid != 2);
+        one.accounts.extend([account(90, 0), account(210, 120)]);
+        let stalls = one.find_stalls().into_iter();
+        stalls.map(|one| (one.at / MS, one.took / MS, one.cause.unwrap().code)).collect::<Vec<_>>()
+    };
+    assert_eq!(touches(25, 40), [(146, 40, "first-touch".to_owned())]);
+    assert_eq!(touches(0, 40), [(121, 40, "first-touch".to_owned())]);
+    assert_eq!(touches(60, 0), []);
+}
+
 /// A first thread that was seen in one call for 30 ms, in which it got a processor so often.
 fn again_and_again(number: libc::c_long, turns: u64) -> Trace {
     trace(vec![Sample { turns, ..look(1, number, "somewhere", 40, 30) }])
@@ -259,8 +285,29 @@ fn short_sleeps_that_the_scheduler_told_of_are_one_wait_and_a_worker_that_waits_
     unseen.critical_paths = unseen.find_critical_paths();
     let of_third = |trace: &Trace| told(trace).into_iter().filter(|one| one.0 == 3).count();
     assert_eq!(of_third(&unseen), 1);
-    unseen.threads[2].of_kvm = true;
+    unseen.threads[2].works_as("kvm-nx-lpage-re".to_owned());
     assert_eq!(of_third(&unseen), 0);
+    // Another part of the kernel's may do what is waited for.
+    unseen.threads[2].works_as("iou-wrk-1".to_owned());
+    assert_eq!(of_third(&unseen), 1);
+}
+
+#[test]
+fn short_sleeps_on_the_paths_of_several_vms_are_listed_once() {
+    let mut one = trace(vec![]);
+    one.recorder = Recorder::Tracefs;
+    one.wakes = (0..20)
+        .map(|number| (40 + number) * MS)
+        .map(|since| Wake { tid: 1, since, at: since + MS / 2, by: None })
+        .collect();
+    one.critical_paths = one.find_critical_paths();
+    let alone = told(&one);
+    assert_eq!(alone.len(), 1, "{alone:?}");
+    let path = one.critical_paths[0].clone();
+    one.lives = (0..2)
+        .map(|vm| Life { vm, critical_paths: vec![path.clone()], ..Life::default() })
+        .collect();
+    assert_eq!(told(&one), alone);
 }
 
 #[test]

@@ -9,14 +9,16 @@ use crate::calls::{ARCHITECTURES, KVM_RUN};
 use crate::looks::is_one;
 use crate::record::{Call, End};
 use crate::recorder::follow::Follower;
+use crate::recorder::proc::name_of;
 use crate::recorder::rights::is_32_bit;
 use crate::recorder::threads::Followed;
 
 /// A process of its own, or a thread of one; descriptors of its own, or another's (`clone(2)`).
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
-/// Followed by no tracer. A thread that KVM starts in its program's process, for huge pages, is made with it
-/// (`vhost_task_create`, since Linux 6.14). That thread may be the last that holds the process's memory, and so its VM.
+/// Followed by no tracer. A thread that the kernel starts in a program's process is made with it: that which KVM starts for
+/// huge pages (`vhost_task_create`, since Linux 6.14), and those of `io_uring`. KVM's may be the last that holds the process's
+/// memory, and so its VM.
 const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
 /// Signals that end no process by themselves.
@@ -93,9 +95,9 @@ impl Told {
             }
             Event::Wakes { tid, by } => {
                 let Some(thread) = follower.followers.threads.get(&tid) else { return };
-                let of_kvm = follower.book.trace.threads[thread.number].of_kvm;
+                let is_worker = follower.book.trace.threads[thread.number].is_worker();
                 if let Some(ledger) = &mut follower.book.ledger {
-                    if of_kvm {
+                    if is_worker {
                         ledger.has_waited(tid);
                     }
                     ledger.wakes(tid, by);
@@ -219,7 +221,9 @@ fn makes(follower: &mut Follower, maker: i32, tid: i32, flags: u64) {
         if flags & CLONE_FILES == 0 { follower.descriptors.copied(of_table) } else { of_table };
     let number = follower.book.thread(tid, pid, (pid != follower.root).then_some(maker_pid));
     follower.book.made(number, maker);
-    follower.book.trace.threads[number].of_kvm = flags & CLONE_UNTRACED != 0;
+    if flags & CLONE_UNTRACED != 0 {
+        follower.book.trace.threads[number].works_as(name_of(tid));
+    }
     follower.begin(tid, Followed::at_first(pid, table, number));
 }
 
