@@ -60,6 +60,7 @@ pub(crate) fn main(board: &Board) {
     let is_whole = {
         let host = Arc::clone(&host);
         let mut monitor = Monitor { host, machines: Vec::new(), services: Vec::new(), front: None };
+        threads::preemption_point();
         monitor.begin(board);
         monitor.serve(&board.arguments);
         monitor.end()
@@ -85,6 +86,7 @@ impl Monitor {
         for why in wrong {
             say!("mayfly: {why}");
         }
+        threads::preemption_point();
         for plan in plans {
             if let Err(why) = self.begin_with(plan) {
                 say!("mayfly: {why}");
@@ -96,6 +98,7 @@ impl Monitor {
     fn begin_with(&mut self, plan: Plan) -> Result<(), String> {
         let starts = plan.starts;
         let machine = make(plan, None)?;
+        threads::preemption_point();
         self.machines.push(Arc::clone(&machine));
         if self.front.is_none() {
             self.show(Some(Arc::clone(&machine)));
