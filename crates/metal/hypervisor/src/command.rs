@@ -85,6 +85,8 @@ pub enum Command {
     Measure(Course, u32),
     /// `overflow [NAME]`
     Overflow(Option<String>),
+    /// `serror NAME`
+    SystemError(String),
     /// `sleep MILLISECONDS`
     Sleep(u64),
     /// `trace on [MIB]`
@@ -169,6 +171,7 @@ uplink [RATE]                    prints what has come in and gone out; from now 
 measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
 sleep MILLISECONDS               waits
 overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
+serror NAME                      has the guest of its first vCPU take an SError, for tests
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
 trace print                      prints that, for mayfly check-trace, and stops
 poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
@@ -264,6 +267,7 @@ impl Command {
                 Self::Measure(course, rounds)
             }
             ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
+            ("serror", _) => Self::SystemError(name(second)?),
             ("sleep", Some(number)) => {
                 Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
             }

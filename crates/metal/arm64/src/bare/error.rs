@@ -7,6 +7,9 @@
 //! Where the processor has the RAS extension, `ESB` waits for errors and takes a pending one, which is then in
 //! `DISR_EL1`. Elsewhere `DSB` is as long as anything can wait for them, and `ISR_EL1` says whether one is pending. If
 //! so, it is unmasked for a moment; the vector of EL2's own `SErrors` (`switch.rs`) knows this moment by its address.
+//!
+//! QEMU makes no physical `SError`, so no test sees one taken here. What a guest then takes is a virtual one (`HCR_EL2.VSE`),
+//! which QEMU delivers: `make metal-test` has a VM take one ([`fail`](super::guest::GuestCpu::fail)).
 
 use core::arch::{asm, global_asm};
 

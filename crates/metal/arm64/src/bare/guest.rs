@@ -118,6 +118,11 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         self.exception = Some((exception, address));
     }
 
+    /// Has its guest take an `SError` once it has unmasked those, as if an access of it had failed late.
+    pub fn fail(&self) {
+        self.resident.set_error(true);
+    }
+
     /// Has it take an external abort for the access that it came out with.
     pub fn inject_abort(&mut self, access: &mayfly_vm::Access) {
         let exception = Exception::ExternalAbort {

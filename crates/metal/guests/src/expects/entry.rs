@@ -1,7 +1,9 @@
 //! The first instructions of vCPUs, and the vectors: an interrupt calls [`interrupts::taken`](super::interrupts::taken),
-//! and an exception of another kind ends the guest.
+//! an `SError` [`errors::taken`](super::errors::taken), and an exception of another kind ends the guest.
 
 use core::arch::global_asm;
+
+use crate::{errors, interrupts};
 
 global_asm!(
     include_str!("../header.S"),
@@ -33,6 +35,9 @@ settle:
     // A fast interrupt is of group 0.
 interrupt:
     mov x0, #1
+    b 1f
+error:
+    mov x0, #2
     b 1f
 fast:
     mov x0, #0
@@ -85,7 +90,7 @@ vectors:
     unexpected
     save interrupt
     save fast
-    unexpected
+    save error
     unexpected
     unexpected
     unexpected
@@ -96,6 +101,14 @@ vectors:
     unexpected
     "#,
     main = sym super::main,
-    taken = sym super::interrupts::taken,
+    taken = sym taken,
     unexpected = sym super::machine::unexpected,
 );
+
+/// An interrupt has come, of group 0 or 1, or an `SError`.
+extern "C" fn taken(kind: u64) {
+    match kind {
+        2 => errors::taken(),
+        group => interrupts::taken(group),
+    }
+}

@@ -45,7 +45,7 @@ pub(crate) fn taken_times(number: u32) -> u32 {
 }
 
 /// An interrupt of group `group` has come.
-pub(crate) extern "C" fn taken(group: u64) {
+pub(crate) fn taken(group: u64) {
     let number = if group == 0 { get!("icc_iar0_el1") } else { get!("icc_iar1_el1") };
     if its::taken(number) {
         set!("icc_eoir1_el1", number);

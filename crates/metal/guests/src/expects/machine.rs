@@ -42,6 +42,7 @@ impl Write for Console {
 macro_rules! say {
     ($($text:tt)*) => { $crate::machine::line(format_args!($($text)*)) };
 }
+pub(crate) use say;
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = Console.write_fmt(text).and_then(|()| Console.write_str("\r\n"));
@@ -75,6 +76,17 @@ pub(crate) fn read8(at: usize) -> u8 {
 pub(crate) fn write8(at: usize, value: u8) {
     // SAFETY: as above.
     unsafe { with_exposed_provenance_mut::<u8>(at).write_volatile(value) };
+}
+
+/// Whether something was typed at the console. What it was is read.
+pub(crate) fn is_typed() -> bool {
+    const FLAGS: usize = UART + 0x18;
+    const NOTHING: u32 = 1 << 4;
+    let is_typed = read32(FLAGS) & NOTHING == 0;
+    if is_typed {
+        read32(UART);
+    }
+    is_typed
 }
 
 /// The number of this vCPU.

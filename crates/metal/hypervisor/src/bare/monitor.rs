@@ -244,6 +244,7 @@ impl Monitor {
                 self.lifecycles(count, &model.plan, most)?;
             }
             Command::Overflow(name) => self.overflow(name.as_deref())?,
+            Command::SystemError(name) => self.system_error(&name)?,
             Command::Shares(seconds) => self.shares(seconds),
             Command::Uplink(rate) => own::uplink(rate),
             Command::Measure(course, rounds) => self.host.measure(course, rounds),

@@ -129,6 +129,12 @@ fn a_trace_has_room_that_is_bounded() {
 }
 
 #[test]
+fn an_error_is_of_a_vm() {
+    assert_eq!(Command::read("serror a"), Ok(Command::SystemError("a".to_string())));
+    assert!(Command::read("serror").is_err());
+}
+
+#[test]
 fn a_stack_is_overflowed_of_a_vm_or_of_an_idle_processor() {
     assert_eq!(Command::read("overflow"), Ok(Command::Overflow(None)));
     assert_eq!(Command::read("overflow a"), Ok(Command::Overflow(Some("a".to_string()))));

@@ -1,5 +1,5 @@
 //! What the monitor does for tests and measurements: VMs that are killed at random, shares of the processors, a trace,
-//! overflows.
+//! overflows, system errors.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -32,6 +32,12 @@ impl Monitor {
         let (name, account) = (Name::new("a test"), &machine.account);
         threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow)
             .map_err(|_| "there is no memory for a thread".to_string())
+    }
+
+    /// Has the guest of a VM's first vCPU take an `SError`.
+    pub(super) fn system_error(&self, name: &str) -> Result<(), String> {
+        let is_there = self.find(name)?.fail();
+        is_there.then_some(()).ok_or_else(|| format!("{name} does not run"))
     }
 
     pub(super) fn trace(&self, mib: u64) {

@@ -11,6 +11,8 @@ use crate::bare::processor::spin::SpinLock;
 
 /// What a vCPU is asked, as a bit of [`Kicker::ask`]: to look at its interrupts.
 pub(crate) const LOOK: u16 = 1;
+/// The same: to have its guest take an `SError`.
+pub(crate) const FAIL: u16 = 2;
 
 struct Place {
     kicker: SpinLock<Option<Kicker>>,
@@ -51,6 +53,13 @@ impl Places {
         {
             kicker.kick();
         }
+    }
+
+    /// Has the guest of vCPU `vcpu` take an `SError`. Returns whether there is such a vCPU, whose thread has begun.
+    pub(crate) fn fail(&self, vcpu: usize) -> bool {
+        let Some(place) = self.0.get(vcpu) else { return false };
+        let kicker = place.kicker.lock();
+        kicker.as_ref().inspect(|kicker| kicker.ask(FAIL)).is_some()
     }
 
     /// Asks vCPU `vcpu` to look at its interrupts.

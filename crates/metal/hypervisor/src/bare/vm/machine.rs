@@ -374,6 +374,14 @@ impl Machine {
         }
     }
 
+    /// Has the guest of its first vCPU take an `SError`. Returns whether that vCPU is there.
+    pub(crate) fn fail(&self) -> bool {
+        match &*self.present.lock() {
+            Present::Running(run, _) => run.places.fail(0),
+            _ => false,
+        }
+    }
+
     /// Prints what has become of the frames that its network card has sent and received in this run.
     pub(crate) fn say_frames(&self) {
         let run = match &*self.present.lock() {

@@ -12,6 +12,7 @@ use super::format::{Kinds, TableFormat};
 use super::run::{OFF, Run};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
+use crate::bare::threads::kick::FAIL;
 use crate::bare::world::share::pause;
 
 /// What the thread of a vCPU does, in one run. The vCPU is off, or goes on as another one was.
@@ -155,8 +156,13 @@ fn serve<F: TableFormat>(
             // The vCPU was to look at its interrupts. It may be asked so often that it enters no guest, where interrupts of
             // others are served.
             Exit::Kicked => threads::preemption_point(),
+            Exit::Asked(bits) => {
+                if bits & FAIL != 0 {
+                    cpu.fail();
+                }
+            }
             // It has found nothing that it asks for.
-            Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
+            Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
         }
     }
 }
