@@ -7,6 +7,7 @@
 
 mod bus;
 mod node;
+mod pci;
 mod virtio;
 
 use alloc::string::{String, ToString};
@@ -17,8 +18,9 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use self::bus::Bus;
-pub use self::node::Region;
+pub use self::node::{Line, Region};
 use self::node::{interrupt, is_available, span, text, word};
+pub use self::pci::{PciBus, PciPlace, PciUnusable, PciWindow};
 pub use self::virtio::VirtioPlace;
 
 /// The machine.
@@ -44,6 +46,8 @@ pub struct Board {
     pub clock: Region,
     /// Where virtio devices may be, by address.
     pub virtio: Vec<VirtioPlace>,
+    /// Where PCI buses are, by address.
+    pub pci: Vec<PciPlace>,
     /// `/chosen/bootargs`.
     pub arguments: String,
     /// What was loaded for guests, by address.
@@ -169,6 +173,7 @@ impl Board {
         let mut others = None;
         board.visit(tree.root(), &Bus::Same, &mut others);
         board.virtio.sort_by_key(|place| place.region.start);
+        board.find_bridges(&tree);
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
                 board.reserved.extend(Bus::Same.regions(node));
@@ -239,6 +244,22 @@ impl Board {
         }
     }
 
+    /// Takes the bridges to PCI buses, when it is known what else there is.
+    fn find_bridges(&mut self, tree: &Fdt<'_>) {
+        let mut places = Vec::new();
+        each_node(tree.root(), &Bus::Same, &mut |node, bus| {
+            if places.len() < pci::MOST {
+                places.extend(pci::place(tree.root(), node, bus, &self.memory));
+            }
+        });
+        places.sort_by_key(|place| place.at);
+        let devices = [&self.distributor, &self.uart, &self.clock];
+        let virtio = self.virtio.iter().map(|place| &place.region);
+        let taken = devices.into_iter().chain(&self.redistributors).chain(virtio);
+        pci::refuse_overlaps(&mut places, taken.chain(&self.memory).cloned().collect());
+        self.pci = places;
+    }
+
     /// Looks at a node, which is on `bus`, and at what is below it. Depth is bounded by the tree's own check. `others`
     /// is an interrupt controller that is known, and not used.
     fn visit(&mut self, node: FdtNode<'_>, bus: &Bus, others: &mut Option<String>) {
@@ -265,6 +286,15 @@ impl Board {
             self.virtio.extend(virtio::place(node, bus));
         }
         each_child(node, bus, |child, bus| self.visit(child, bus, others));
+    }
+}
+
+/// Calls `look` with each node that can be used, from `node` on, and the bus that it is on. Depth is bounded by the tree's own
+/// check.
+fn each_node<'a>(node: FdtNode<'a>, bus: &Bus, look: &mut impl FnMut(FdtNode<'a>, &Bus)) {
+    if is_available(node) {
+        look(node, bus);
+        each_child(node, bus, |child, bus| each_node(child, bus, look));
     }
 }
 

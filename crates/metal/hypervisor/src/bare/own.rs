@@ -63,7 +63,7 @@ pub(crate) fn find(places: &[VirtioPlace]) {
             continue;
         }
         // SAFETY: as above; of the interrupt's registers nothing is made.
-        unsafe { own::set(which, place.interrupt, at as usize) };
+        unsafe { own::set(which, place.line.number, at as usize) };
         let started = match which {
             CARD => card::set(registers),
             DISK => disk::set(registers),
@@ -71,8 +71,8 @@ pub(crate) fn find(places: &[VirtioPlace]) {
         };
         match started {
             Ok(()) => {
-                shared::gic().set_edge(place.interrupt, place.is_edge);
-                shared::gic().enable_shared(place.interrupt, this_cpu::affinity(0));
+                shared::gic().set_edge(place.line.number, place.line.is_edge);
+                shared::gic().enable_shared(place.line.number, this_cpu::affinity(0));
                 // It may have interrupted while it was started: of an edge then nothing is left now, and there is no other as
                 // long as it was not seen. Its thread, which is not started yet, looks at the device first.
                 own::acknowledge(which);

@@ -1,5 +1,6 @@
 //! What a node of a device tree says of itself.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use dtoolkit::fdt::FdtNode;
@@ -38,4 +39,27 @@ pub(super) fn interrupt(node: FdtNode<'_>) -> Option<u32> {
         1 => word(4)?.checked_add(16),
         _ => None,
     }
+}
+
+/// A line of the interrupt controller, which is shared by all CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The number of its interrupt.
+    pub number: u32,
+    /// It interrupts by an edge, and not by a level.
+    pub is_edge: bool,
+}
+
+/// The line that an interrupt of a `GICv3` is, by its cells: type, number and flags. `None` where it is no shared one.
+pub(super) fn line(interrupt: &[u32]) -> Option<Line> {
+    let &[0, number, flags, ..] = interrupt else { return None };
+    let number = number.checked_add(32).filter(|number| *number < 1020)?;
+    // An edge is 1, rising, or 2, falling.
+    Some(Line { number, is_edge: flags & 3 != 0 })
+}
+
+/// The cells of a property; `None` where it has other bytes behind them.
+pub(super) fn cells(bytes: &[u8]) -> Option<Vec<u32>> {
+    let (cells, rest) = bytes.as_chunks();
+    rest.is_empty().then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)).collect())
 }

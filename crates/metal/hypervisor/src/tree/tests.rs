@@ -7,22 +7,25 @@ use super::*;
 use crate::division::Division;
 use crate::memory_map::whole_frames;
 
-fn property<T: dtoolkit::ToPropertyValue>(name: &str, value: T) -> DeviceTreeProperty {
+pub(super) fn property<T: dtoolkit::ToPropertyValue>(name: &str, value: T) -> DeviceTreeProperty {
     DeviceTreeProperty::new(name, value).unwrap()
 }
 
-fn node(name: &str, properties: impl IntoIterator<Item = DeviceTreeProperty>) -> DeviceTreeNode {
+pub(super) fn node(
+    name: &str,
+    properties: impl IntoIterator<Item = DeviceTreeProperty>,
+) -> DeviceTreeNode {
     let mut node = DeviceTreeNode::new(name).unwrap();
     properties.into_iter().for_each(|property| node.add_property(property));
     node
 }
 
-fn reg(start: u64, size: u64) -> DeviceTreeProperty {
+pub(super) fn reg(start: u64, size: u64) -> DeviceTreeProperty {
     property("reg", [(start >> 32) as u32, start as u32, (size >> 32) as u32, size as u32])
 }
 
 /// A tree like that of QEMU's `virt`.
-fn virt() -> DeviceTree {
+pub(super) fn virt() -> DeviceTree {
     let mut tree = DeviceTree::new();
     let root = &mut tree.root;
     root.add_property(property("#address-cells", 2_u32));
@@ -121,10 +124,9 @@ fn virtio_devices_are_where_the_tree_says_and_only_those_that_are_coherent() {
     tree.root.add_child(disabled);
     tree.root.add_child(place(0xa00_0800, [0, 20, 1]));
     let board = Board::read(&tree.to_dtb()).unwrap();
-    let found = |start: u64, interrupt, is_edge| VirtioPlace {
+    let found = |start: u64, number, is_edge| VirtioPlace {
         region: start..start + 0x200,
-        interrupt,
-        is_edge,
+        line: Line { number, is_edge },
     };
     assert_eq!(board.virtio, [found(0xa00_0000, 48, false), found(0xa00_0200, 49, true)]);
 }

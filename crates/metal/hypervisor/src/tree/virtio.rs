@@ -5,7 +5,7 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use super::bus::Bus;
-use super::node::{Region, interrupt};
+use super::node::{Line, Region, cells, line};
 
 /// Registers behind which a virtio device may be (Linux, `Documentation/devicetree/bindings/virtio/mmio.yaml`). One that is
 /// not coherent with the processors' caches is left out.
@@ -13,10 +13,8 @@ use super::node::{Region, interrupt};
 pub struct VirtioPlace {
     /// Where they are.
     pub region: Region,
-    /// The number of its interrupt, which is shared by all CPUs.
-    pub interrupt: u32,
-    /// It interrupts by an edge, and not by a level.
-    pub is_edge: bool,
+    /// By which it interrupts.
+    pub line: Line,
 }
 
 /// The most places of virtio devices that are looked at; QEMU's `virt` has 32.
@@ -28,9 +26,6 @@ pub(super) fn place(node: FdtNode<'_>, bus: &Bus) -> Option<VirtioPlace> {
         return None;
     }
     let region = bus.regions(node).into_iter().next()?;
-    let interrupt = interrupt(node).filter(|number| (32..1020).contains(number))?;
-    // The third cell; an edge is 1, rising, or 2, falling.
-    let flags = node.property("interrupts")?.value().to_vec();
-    let is_edge = flags.get(11).is_some_and(|flags| flags & 3 != 0);
-    Some(VirtioPlace { region, interrupt, is_edge })
+    let line = line(&cells(node.property("interrupts")?.value())?)?;
+    Some(VirtioPlace { region, line })
 }
