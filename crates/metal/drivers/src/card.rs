@@ -121,13 +121,14 @@ impl<H: Hal, T: Transport> Card<H, T> {
         Ok((receive, send, buffers, Rooms::try_new(SIZE)?))
     }
 
-    /// Looks whether the card asks for its reset: it may, where it has told of a change of its configuration.
+    /// Looks whether the card asks for its reset: it may, where it has told of a change of its configuration. If its
+    /// interrupt was turned off, it is not heard.
     ///
     /// # Errors
     ///
     /// [`Broken`], from then on.
-    pub fn look(&mut self) -> Result<(), Broken> {
-        self.device.look()
+    pub fn look(&mut self, is_heard: bool) -> Result<(), Broken> {
+        self.device.look(is_heard)
     }
 
     /// The next frame that has come.

@@ -165,13 +165,14 @@ impl<H: Hal, T: Transport> Console<H, T> {
         Ok(console)
     }
 
-    /// Looks whether the console asks for its reset: it may, where it has told of a change of its configuration.
+    /// Looks whether the console asks for its reset: it may, where it has told of a change of its configuration. If its
+    /// interrupt was turned off, it is not heard.
     ///
     /// # Errors
     ///
     /// [`Broken`], from then on.
-    pub fn look(&mut self) -> Result<(), Broken> {
-        self.device.look()
+    pub fn look(&mut self, is_heard: bool) -> Result<(), Broken> {
+        self.device.look(is_heard)
     }
 
     /// Whether a program on the other side has opened the port, as far as the device has told.

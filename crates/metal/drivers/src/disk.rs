@@ -327,11 +327,11 @@ impl<H: Hal, T: Transport, P> Disk<H, T, P> {
         Some(slot)
     }
 
-    /// Looks whether the disk asks for its reset: it may, where it has told of a change of its configuration. Then it is
-    /// [broken](Disk::broken).
-    pub fn look(&mut self) {
+    /// Looks whether the disk asks for its reset: it may, where it has told of a change of its configuration. If its
+    /// interrupt was turned off, it is not heard. In either case it is [broken](Disk::broken) then.
+    pub fn look(&mut self, is_heard: bool) {
         // The requests that it has say so as they end.
-        let _ = self.device.look();
+        let _ = self.device.look(is_heard);
     }
 
     /// Why it is not used any more, if it is not.

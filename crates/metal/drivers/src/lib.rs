@@ -44,4 +44,7 @@ pub enum Broken {
     /// It has failed, as it says itself.
     #[error("the device has failed, and asks for its reset")]
     NeedsReset,
+    /// Its interrupt is off, as the embedder says.
+    #[error("its interrupt was turned off, as another device holds it")]
+    Unheard,
 }

@@ -14,6 +14,9 @@ pub enum Unusable {
     /// It is of before virtio 1.0.
     #[error("it is a legacy device (QEMU: -global virtio-mmio.force-legacy=false)")]
     Legacy,
+    /// It has not become what it is after a reset.
+    #[error("it does not end its reset")]
+    Reset,
     /// It has not taken the features that it had offered.
     #[error("it does not take the features that it offers")]
     Features,
@@ -40,10 +43,17 @@ pub enum Unusable {
     NoMemory,
 }
 
+/// How often it is looked whether a device has ended its reset. A device on a PCI bus may take some time (virtio 1.2,
+/// 4.1.4.3.2), and there is nothing that would tell.
+const RESET_LOOKS: usize = 100_000;
+
 /// Resets a device, and takes those of the features that it offers. Returns which it offers in all.
 pub(crate) fn begin(transport: &mut impl Transport, features: u64) -> Result<u64, Unusable> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(DeviceStatus::empty());
+    if !(0..RESET_LOOKS).any(|_| transport.get_status().is_empty()) {
+        return Err(Unusable::Reset);
+    }
     transport.set_status(known);
     let offered = transport.read_device_features();
     if transport.requires_legacy_layout() || offered & VERSION_1 == 0 {
@@ -96,11 +106,15 @@ impl<T: Transport> Started<T> {
         found.inspect_err(|why| self.give_up(*why))
     }
 
-    /// Looks whether it has failed, and asks for its reset (virtio 1.2, 2.1.2).
-    pub(crate) fn look(&mut self) -> Result<(), Broken> {
+    /// Looks whether it has failed, and asks for its reset (virtio 1.2, 2.1.2), or cannot be heard.
+    pub(crate) fn look(&mut self, is_heard: bool) -> Result<(), Broken> {
         self.check()?;
         let asks = self.transport.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET);
-        self.unless_broken(if asks { Err(Broken::NeedsReset) } else { Ok(()) })
+        self.unless_broken(match () {
+            () if asks => Err(Broken::NeedsReset),
+            () if !is_heard => Err(Broken::Unheard),
+            () => Ok(()),
+        })
     }
 
     /// It is broken.

@@ -39,6 +39,7 @@ pub mod promises;
 pub mod service;
 pub mod shortage;
 pub mod sleepers;
+pub mod stray;
 pub mod tree;
 pub mod turns;
 pub mod waiting;

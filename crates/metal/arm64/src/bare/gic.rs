@@ -94,6 +94,12 @@ impl Gic {
         write(self.distributor + GICD_ISENABLER + word, bit);
     }
 
+    /// Has shared interrupt `number` come no more. One that is active stays so until it is [deactivated](deactivate).
+    pub fn disable_shared(self, number: u32) {
+        let (word, bit) = (number as usize / 32 * 4, 1 << (number % 32));
+        write(self.distributor + GICD_ICENABLER + word, bit);
+    }
+
     /// This processor's redistributor, if there is one.
     pub fn redistributor(self, affinity: u64) -> Option<Redistributor> {
         let wanted = (affinity >> 8 & 0xff00_0000) | (affinity & 0x00ff_ffff);

@@ -163,14 +163,14 @@ fn a_card_that_asks_for_its_reset_is_used_no_more() {
     let (device, mut card) = card();
     comes(&device, &[0; 60]);
     let out = card.room(1).unwrap().unwrap();
-    assert_eq!(card.look(), Ok(()));
+    assert_eq!(card.look(true), Ok(()));
     device.0.lock().unwrap().status |= DeviceStatus::DEVICE_NEEDS_RESET;
-    assert_eq!(card.look(), Err(Broken::NeedsReset));
+    assert_eq!(card.look(true), Err(Broken::NeedsReset));
     assert_eq!(device.0.lock().unwrap().stops, 1);
     assert!(device.0.lock().unwrap().status.is_empty());
     // Its status is that of a device after reset now; it is stopped once, and stays so.
     for _ in 0..2 {
-        assert_eq!(card.look(), Err(Broken::NeedsReset));
+        assert_eq!(card.look(true), Err(Broken::NeedsReset));
         assert_eq!(card.receive().err(), Some(Broken::NeedsReset));
         assert_eq!(card.room(1).err(), Some(Broken::NeedsReset));
         assert!(!card.listen());
@@ -178,6 +178,13 @@ fn a_card_that_asks_for_its_reset_is_used_no_more() {
     card.send(out);
     assert!(device.next(SEND).is_none());
     assert_eq!(device.0.lock().unwrap().stops, 1);
+}
+
+#[test]
+fn a_card_whose_interrupt_was_turned_off_is_used_no_more() {
+    let (device, mut card) = card();
+    assert_eq!(card.look(false), Err(Broken::Unheard));
+    assert_eq!((card.look(true), device.0.lock().unwrap().stops), (Err(Broken::Unheard), 1));
 }
 
 #[test]
@@ -190,9 +197,17 @@ fn a_device_that_cannot_be_used_says_why() {
         made
     };
     assert_eq!(with(&|state| state.offers = 0), Some(Unusable::Legacy));
+    assert_eq!(with(&|state| state.resets_after = usize::MAX), Some(Unusable::Reset));
     assert_eq!(with(&|state| state.legacy = true), Some(Unusable::Legacy));
     assert_eq!(with(&|state| state.agrees = false), Some(Unusable::Features));
     assert!(matches!(with(&|state| state.most = 64), Some(Unusable::Queue(_))));
+}
+
+#[test]
+fn a_card_may_take_its_time_for_a_reset() {
+    let device = Fake::new(DeviceType::Network, VERSION_1, &[0; 12]);
+    device.0.lock().unwrap().resets_after = 1000;
+    assert!(Card::<Host, _>::new(device).is_ok());
 }
 
 #[derive(Clone, Debug)]

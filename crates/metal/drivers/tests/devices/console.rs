@@ -258,13 +258,13 @@ fn a_device_that_has_failed_or_lies_in_its_rings_is_used_no_more() {
         }
         assert_eq!(found, Err(Broken::Rings), "{queue}");
         assert_eq!(device.0.lock().unwrap().stops, 1);
-        assert_eq!(console.look(), Err(Broken::Rings));
+        assert_eq!(console.look(true), Err(Broken::Rings));
         assert!(!console.listen(true));
     }
     let (device, mut console) = opened();
-    assert_eq!(console.look(), Ok(()));
+    assert_eq!(console.look(true), Ok(()));
     device.0.lock().unwrap().status |= DeviceStatus::DEVICE_NEEDS_RESET;
-    assert_eq!(console.look(), Err(Broken::NeedsReset));
+    assert_eq!(console.look(true), Err(Broken::NeedsReset));
     assert_eq!(console.hear(), Err(Broken::NeedsReset));
     assert_eq!(console.read(&mut [0; 8]), Err(Broken::NeedsReset));
     assert_eq!(console.write(b"x"), Err(Broken::NeedsReset));

@@ -293,10 +293,10 @@ fn a_disk_that_asks_for_its_reset_is_used_no_more_and_its_requests_have_failed()
         let one = slot(&mut disk, waiter);
         disk.start(one, Operation::Read(waiter.into(), 512)).unwrap();
     }
-    disk.look();
+    disk.look(true);
     assert_eq!(disk.broken(), None);
     device.0.lock().unwrap().status |= DeviceStatus::DEVICE_NEEDS_RESET;
-    disk.look();
+    disk.look(true);
     assert_eq!(disk.broken(), Some(Broken::NeedsReset));
     // What it does in spite of that counts no more.
     answer(&device, 0, &[9; 512]);
@@ -308,7 +308,7 @@ fn a_disk_that_asks_for_its_reset_is_used_no_more_and_its_requests_have_failed()
     ended.sort_unstable();
     assert_eq!(ended, [0, 1, 2]);
     assert!(disk.start(spare, Operation::Read(0, 512)).is_err());
-    disk.look();
+    disk.look(true);
     assert_eq!(disk.room(0, 9).err(), Some(Broken::NeedsReset));
     assert_eq!(device.0.lock().unwrap().stops, 1);
 }

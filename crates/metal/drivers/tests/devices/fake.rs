@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) status: DeviceStatus,
     /// Whether it takes the features that it has offered.
     pub(crate) agrees: bool,
+    /// How often its status is read until it has ended a reset.
+    pub(crate) resets_after: usize,
     pub(crate) legacy: bool,
     pub(crate) config: Vec<u8>,
     pub(crate) generations: u32,
@@ -108,6 +110,7 @@ impl Fake {
             taken: 0,
             status: DeviceStatus::empty(),
             agrees: true,
+            resets_after: 0,
             legacy: false,
             config: config.to_vec(),
             generations: 0,
@@ -189,7 +192,11 @@ impl Transport for Fake {
     }
 
     fn get_status(&self) -> DeviceStatus {
-        let state = self.0.lock().unwrap();
+        let mut state = self.0.lock().unwrap();
+        if state.status.is_empty() && state.resets_after > 0 {
+            state.resets_after -= 1;
+            return DeviceStatus::all();
+        }
         if state.agrees { state.status } else { state.status - DeviceStatus::FEATURES_OK }
     }
 

@@ -1,10 +1,10 @@
 //! The machine's own network card. Frames are written to its buffers, and read from them, without a lock: a buffer is the
 //! caller's or the card's.
 
-use mayfly_drivers::{Broken, Card, Outgoing, Received, Unusable};
+use mayfly_drivers::{Broken, Card, Outgoing, Received, Registers, Unusable};
 
+use super::CARD;
 use super::dma::Dma;
-use super::{CARD, Registers};
 use crate::bare::processor::once::Once;
 use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
@@ -41,7 +41,8 @@ impl OwnCard {
 
     /// As [`Card::look`], if the card has told of a change.
     pub(crate) fn look(&self) -> Result<(), Broken> {
-        if own::take_change(CARD) { self.0.lock().look() } else { Ok(()) }
+        let has_changed = own::take_change(CARD);
+        if has_changed { self.0.lock().look(own::is_heard(CARD)) } else { Ok(()) }
     }
 
     /// As [`Card::give_back`].

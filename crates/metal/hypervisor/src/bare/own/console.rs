@@ -1,9 +1,9 @@
 //! The machine's own console, of which the port named [`NAME`] is for a program that controls the monitor.
 
-use mayfly_drivers::{Broken, Change, Console, Unusable};
+use mayfly_drivers::{Broken, Change, Console, Registers, Unusable};
 
+use super::CONSOLE;
 use super::dma::Dma;
-use super::{CONSOLE, Registers};
 use crate::bare::processor::once::Once;
 use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
@@ -36,7 +36,8 @@ pub(crate) fn bell() -> &'static Bell {
 impl OwnConsole {
     /// As [`Console::look`], if the console has told of a change.
     pub(crate) fn look(&self) -> Result<(), Broken> {
-        if own::take_change(CONSOLE) { self.0.lock().look() } else { Ok(()) }
+        let has_changed = own::take_change(CONSOLE);
+        if has_changed { self.0.lock().look(own::is_heard(CONSOLE)) } else { Ok(()) }
     }
 
     /// As [`Console::hear`]. There is no interrupt for the next.

@@ -18,14 +18,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_drivers::{
-    BadTable, Broken, Disk, DiskInfo, Failed, Operation, Partitions, SECTOR, Unusable,
+    BadTable, Broken, Disk, DiskInfo, Failed, Operation, Partitions, Registers, SECTOR, Unusable,
 };
 use mayfly_hypervisor::partition::PartitionUse;
 use mayfly_hypervisor::waiting::Waiting;
 
+use super::DISK;
 use super::dma::Dma;
 use super::tenant::{Piece, PieceSlot, Tenant};
-use super::{DISK, Registers};
 use crate::bare::processor::once::Once;
 use crate::bare::processor::own;
 use crate::bare::processor::spin::SpinLock;
@@ -215,7 +215,7 @@ impl OwnDisk {
         let has_changed = own::take_change(DISK);
         let mut driver = self.driver.lock();
         if has_changed {
-            driver.disk.look();
+            driver.disk.look(own::is_heard(DISK));
         }
         (driver.disk.ended(), driver.disk.broken())
     }

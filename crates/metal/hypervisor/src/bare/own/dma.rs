@@ -31,7 +31,7 @@ unsafe impl Hal for Dma {
     }
 
     unsafe fn mmio_phys_to_virt(paddr: PhysAddr, _size: usize) -> NonNull<u8> {
-        // Of PCI alone, which is not used.
+        // Of registers, which are mapped one to one, too.
         NonNull::new(with_exposed_provenance_mut(paddr as usize)).unwrap_or(NonNull::dangling())
     }
 

@@ -37,10 +37,7 @@ pub(crate) fn handle(number: u32) {
             serial::receive();
             wake(&serial::TYPING);
         }
-        Meaning::Own(which) => {
-            own::acknowledge(which);
-            OWN[which].ring();
-        }
+        Meaning::Own(line) => own::serve(line, |which| OWN[which].ring()),
         Meaning::Nothing => {}
     }
     deactivate(number);

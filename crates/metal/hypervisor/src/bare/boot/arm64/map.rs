@@ -4,6 +4,7 @@ use aarch64_paging::descriptor::El23Attributes as Attributes;
 use aarch64_paging::idmap::IdMap;
 use aarch64_paging::paging::{El2, MemoryRegion};
 use alloc::boxed::Box;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::Board;
@@ -33,13 +34,13 @@ unsafe extern "C" {
 }
 
 /// The addresses of the page below the first processor's stack.
-pub(super) fn guard() -> core::ops::Range<u64> {
+pub(super) fn guard() -> Range<u64> {
     let start = (&raw const stack_guard).addr() as u64;
     start..start + PAGE_SIZE
 }
 
 /// The addresses of the image.
-pub(crate) fn image() -> core::ops::Range<u64> {
+pub(crate) fn image() -> Range<u64> {
     (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
 }
 
@@ -74,37 +75,59 @@ pub(crate) unsafe fn reach(device: u64) {
     unsafe { core::arch::asm!("dsb ishst", "isb", options(nostack)) };
 }
 
-/// Maps what the machine has, and makes this processor use that map. Returns the address of the tables, which are never
-/// freed.
+/// The tables of the program, which are never freed.
+pub(crate) struct Tables(&'static mut IdMap<El2>);
+
+impl Tables {
+    /// The address of the first of them.
+    pub(crate) fn root(&self) -> u64 {
+        self.0.root_address().0 as u64
+    }
+
+    /// Maps addresses of a device, which no table maps yet. Returns whether there was memory for that, and they can be mapped.
+    pub(crate) fn add_device(&mut self, addresses: &Range<u64>) -> bool {
+        let is_mapped =
+            addresses.end <= LIMIT && self.0.map_range(&region(addresses), DEVICE).is_ok();
+        // SAFETY: entries that were not there are seen by walks of all processors.
+        unsafe { core::arch::asm!("dsb ishst", "isb", options(nostack)) };
+        is_mapped
+    }
+}
+
+fn region(addresses: &Range<u64>) -> MemoryRegion {
+    MemoryRegion::new(addresses.start as usize, addresses.end as usize)
+}
+
+/// Maps what the machine has, and makes this processor use that map. Of the addresses of PCI buses, it has the
+/// configuration of their functions.
 ///
 /// # Errors
 ///
-/// When there is no memory for them, or an address has more than 48 bits.
-pub(crate) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
+/// When there is no memory for the tables, or an address has more than 48 bits.
+pub(crate) fn activate(board: &Board) -> Result<Tables, aarch64_paging::MapError> {
     let mut map = IdMap::new(0, El2);
-    let region =
-        |range: core::ops::Range<u64>| MemoryRegion::new(range.start as usize, range.end as usize);
     for memory in whole_frames(&board.memory, &board.unmapped, LIMIT) {
-        map.map_range(&region(memory), MEMORY)?;
+        map.map_range(&region(&memory), MEMORY)?;
     }
     let devices = [&board.distributor, &board.uart, &board.clock];
     let virtio = board.virtio.iter().map(|place| &place.region);
-    let devices = devices.into_iter().chain(&board.redistributors).chain(virtio);
+    let pci = board.pci.iter().filter_map(|place| Some(&place.bus.as_ref().ok()?.configuration));
+    let devices = devices.into_iter().chain(&board.redistributors).chain(virtio).chain(pci);
     for device in devices.filter(|device| !device.is_empty()) {
-        map.map_range(&region(device.clone()), DEVICE)?;
+        map.map_range(&region(device), DEVICE)?;
     }
     let image = image();
     let text = (&raw const text_end).addr() as u64;
     let constants = (&raw const rodata_end).addr() as u64;
     let code = MEMORY.difference(Attributes::XN) | Attributes::READ_ONLY;
-    map.map_range(&region(image.start..text), code)?;
-    map.map_range(&region(text..constants), MEMORY | Attributes::READ_ONLY)?;
-    map.map_range(&region(constants..image.end), MEMORY)?;
-    map.map_range(&region(guard()), Attributes::empty())?;
+    map.map_range(&region(&(image.start..text)), code)?;
+    map.map_range(&region(&(text..constants)), MEMORY | Attributes::READ_ONLY)?;
+    map.map_range(&region(&(constants..image.end)), MEMORY)?;
+    map.map_range(&region(&guard()), Attributes::empty())?;
     let map = Box::leak(Box::new(map));
     // SAFETY: all that the program uses is mapped where it was, and the tables stay.
     unsafe { map.activate() };
     // SAFETY: forgets translations by the first tables, which say the same, with more rights.
     unsafe { core::arch::asm!("dsb ish", "tlbi alle2", "dsb ish", "isb", options(nostack)) };
-    Ok(map.root_address().0 as u64)
+    Ok(Tables(map))
 }

@@ -84,8 +84,9 @@ fn read_tree(at: u64) -> Option<&'static [u8]> {
 }
 
 fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
-    let table =
+    let mut tables =
         map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
+    let table = tables.root();
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
     add_memory(board, &[tree, map::image()])?;
     threads::prepare_stacks(table)?;
@@ -118,7 +119,7 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
     if let Some(number) = board.uart_interrupt {
         gic.enable_shared(number, this_cpu::affinity(0));
     }
-    own::find(&board.virtio);
+    own::find(board, &mut |addresses| tables.add_device(addresses));
     Ok(())
 }
 

@@ -16,8 +16,8 @@ pub(crate) enum Meaning {
     Guest,
     /// Something was typed.
     Console,
-    /// One of the machine's own devices has something to tell ([`own`]).
-    Own(usize),
+    /// One of the machine's own devices on that line may have something to tell ([`own`]).
+    Own(u32),
     /// The processor was to leave its guest, and has done so; or there is nothing to do.
     Nothing,
 }
@@ -32,6 +32,7 @@ pub(crate) fn meaning(number: u32) -> Meaning {
             Meaning::Guest
         }
         number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
-        number => own::find(number).map_or(Meaning::Nothing, Meaning::Own),
+        number if own::is_line(number) => Meaning::Own(number),
+        _ => Meaning::Nothing,
     }
 }
