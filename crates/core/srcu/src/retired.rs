@@ -10,6 +10,9 @@ use crate::{Cookie, Srcu};
 
 /// A value that no new section finds, and old ones may still read. Dropping it defers its drop, as [`Retired::defer`]
 /// does, which waits at the domain's hard bound: so inside a section of the domain, use [`Retired::try_defer`].
+///
+/// Dropping it, and each call that defers it, panics where the domain is paced as Linux and can count no more
+/// ([`Pace::Linux`](crate::Pace::Linux)): then the value is leaked. No other domain has it panic.
 #[must_use = "say how long it may take: `defer`, or `synchronize_expedited` and the like"]
 pub struct Retired<T: Send + 'static> {
     value: ManuallyDrop<RcuBox<T>>,

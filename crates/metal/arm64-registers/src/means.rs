@@ -37,6 +37,8 @@ pub enum Means {
     MpamId,
     /// `ICH_HCR_EL2.TDIR` of a vCPU that needs it: otherwise the virtual interface of the processor answers.
     VirtualInterface,
+    /// A processor that has it is one of a machine with a GICv5, on which Mayfly does not run.
+    NoMachine,
     /// The architecture: it is undefined at the EL1 of a processor with EL2, or outside of Debug or Secure state.
     Undefined,
 }
@@ -85,6 +87,7 @@ impl Means {
     pub(crate) const FINE2: Self = Self::Fine2;
     pub(crate) const MPAMID: Self = Self::MpamId;
     pub(crate) const TDIR: Self = Self::VirtualInterface;
+    pub(crate) const GICV5: Self = Self::NoMachine;
     pub(crate) const UNDEFINED: Self = Self::Undefined;
 
     /// Whether a guest is kept from the register by these `controls`.
@@ -102,7 +105,7 @@ impl Means {
                 let by_mpam2 = controls.mpam2.is_some_and(|value| value >> 58 & 1 == 1);
                 by_mpam2 || controls.mpamhcr.is_some_and(|value| value >> 31 & 1 == 1)
             }
-            Self::VirtualInterface | Self::Undefined => true,
+            Self::VirtualInterface | Self::NoMachine | Self::Undefined => true,
         }
     }
 }
@@ -144,6 +147,7 @@ mod tests {
             | "the implementation"
             | "Secure EL1"
             | "FEAT_GICv3"
+            | "FEAT_GCIE"
             | "FEAT_DoubleLock" => &[NONE, V8_9],
             "FEAT_PMUv3" | "FEAT_PMUv3p4" => &[pmu, later_pmu],
             "FEAT_PMUv3_SS"

@@ -170,6 +170,12 @@ pub const ROWS: &[Row] = rows! {
     "ICC_SRE_EL1" "FEAT_GICv3" (Ignores 7) ENABLE (3, 0, 12, 12, 5);
     "ICC_IGRPEN0_EL1" "FEAT_GICv3" Switched (3, 0, 12, 12, 6);
     "ICC_IGRPEN1_EL1" "FEAT_GICv3" Switched (3, 0, 12, 12, 7);
+    // Of GICv5 (Arm AES 0070).
+    "ICC_PPI_HMR<n>_EL1, ICC_IDR0_EL1, ICC_HPPIR_EL1, ICC_ICSR_EL1, ICC_IAFFIDR_EL1, ICC_PPI_ENABLER<n>_EL1" "FEAT_GCIE"
+        Hidden GICV5 (3, 0, 12, 10, 0) to (3, 0, 12, 10, 7);
+    "ICC_PPI_CACTIVER<n>_EL1, *_SACTIVER, *_CPENDR, *_SPENDR, *_PRIORITYR" "FEAT_GCIE" Hidden GICV5
+        (3, 0, 12, 13, 0) to (3, 0, 12, 15, 7);
+    "ICC_APR_EL1, ICC_CR0_EL1, ICC_PCR_EL1" "FEAT_GCIE" Hidden GICV5 (3, 1, 12, 0, 0) to (3, 1, 12, 0, 2);
 
     // Software's own words.
     "CONTEXTIDR_EL1" "ARMv8.0" Switched (3, 0, 13, 0, 1);

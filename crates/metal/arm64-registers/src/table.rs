@@ -1,7 +1,7 @@
 //! What each system register of EL1 and EL0 is to a guest.
 //!
 //! The table ([`ROWS`]) lists all that the architecture has (DDI 0487, "`AArch64` System register index by encoding"),
-//! by the feature that brings them. What is not listed is undefined, whatever the processor has: registers of EL2 and
+//! by the feature that brings them. A test holds it against the registers that Linux knows. What is not listed is undefined, whatever the processor has: registers of EL2 and
 //! EL3, and what is not allocated.
 
 use crate::means::Means;

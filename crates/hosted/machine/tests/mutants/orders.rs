@@ -6,7 +6,8 @@
 //!
 //! Neither loom nor Miri knows the barrier that one thread has all CPUs execute, and its counterpart, which is a barrier
 //! for the compiler alone: under loom both are fences. A mutant of these is exempted here, by name. The exemption says
-//! which litmus tests and which other tests stand for loom.
+//! which litmus tests and which other tests stand for loom. This test only looks that they are there, and what they say that
+//! herd7 finds. What proves it is `scripts/litmus`, which runs them under herd7.
 
 use std::fs;
 use std::path::Path;

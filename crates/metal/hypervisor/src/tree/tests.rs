@@ -220,10 +220,21 @@ fn the_first_interrupt_controller_is_taken_and_one_without_redistributors_is_ref
 }
 
 #[test]
-fn a_machine_without_a_console_is_refused_by_name() {
-    let mut tree = virt();
-    tree.root.remove_child("pl011@9000000");
-    assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing("PL011")));
+fn a_machine_without_something_that_is_needed_is_refused_by_its_name() {
+    for (node, missing) in [
+        ("memory@40000000", "memory"),
+        ("cpus", "CPUs"),
+        ("intc@8000000", "GICv3"),
+        ("pl011@9000000", "PL011"),
+    ] {
+        let mut tree = virt();
+        tree.root.remove_child(node).unwrap();
+        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing(missing)), "{node}");
+    }
+    // And what has nothing is told of its memory first.
+    let mut empty = DeviceTree::new();
+    empty.root.add_property(property("#address-cells", 2_u32));
+    assert_eq!(Board::read(&empty.to_dtb()), Err(TreeError::Missing("memory")));
 }
 
 #[test]
