@@ -33,4 +33,4 @@ pub use choice::{Choice, attach_by, record_by};
 pub use error::Error;
 pub use follow::Delay;
 pub use guardian::record;
-pub use launch::{Launch, Output, Recorded};
+pub use launch::{Launch, Mark, Output, Recorded};

@@ -86,7 +86,7 @@ pub(super) struct Looked {
     pub(super) accounts: Vec<Account>,
     /// How many samples were too many.
     pub(super) lost: u64,
-    /// When the marker was first written to.
+    /// When what marks the beginning first happened.
     pub(super) marked: Option<u64>,
     /// When the control group was seen to have been held back, and for how long by then.
     pub(super) throttled: Vec<(u64, u64)>,
@@ -96,15 +96,16 @@ pub(super) struct Looked {
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
-    file: Option<Marker>,
+    marker: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
-    let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
+    let marking =
+        marker.map(|marker| marked_at(marker, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
-        let mut own_faults = OwnFaults::default();
+        let (mut looker, mut own_faults) = (Looker::default(), OwnFaults::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
@@ -253,18 +254,7 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_proc_says_is_read_and_what_it_does_not_say_is_left_out() {
-        let text = "16 0xc 0x4020ae46 0x7ffc 0x0 0x0 0x0 0x7ffc1 0x7f12\n";
-        assert_eq!(system_call(text), Some((16, [0xc, 0x4020_ae46, 0x7ffc, 0])));
-        for text in ["running", "-1 0x7ffc1 0x7f12", "", "16", "16 0xc zz 0x1 0x2", "16 12 1 2 3"] {
-            assert_eq!(system_call(text), None, "{text}");
-        }
-        let text = "[<0>] __synchronize_srcu.part.0+0xb1/0x150\n[<0>] kvm_swap_active_memslots+0x51/0xe0 [kvm]\nnonsense\n[<0>] \n";
-        assert_eq!(stack(text), ["__synchronize_srcu", "kvm_swap_active_memslots"]);
-        assert!(stack(&"[<0>] f+0x1/0x2\n".repeat(1000)).len() <= DEPTH);
-    }
+    use crate::record::Used;
 
     #[test]
     fn looks_that_are_equal_are_one_sample_and_others_are_not() {
@@ -288,6 +278,31 @@ mod tests {
             .map(|one| (one.tid, one.at, one.took, one.seen, one.ran, one.turns))
             .collect();
         assert_eq!(seen, [(1, 10, 10, 2, 5, 1), (2, 11, 0, 1, 0, 0), (1, 30, 0, 1, 0, 0)]);
+    }
+
+    #[test]
+    fn a_sleep_that_goes_on_is_one_sample_until_that_is_not_kept_any_more() {
+        let used = Used { ran: 100, queued: 0 };
+        let look = || Look {
+            call: Some((7, [0; 4])),
+            channel: Some("a".to_owned()),
+            stack: vec![],
+            used,
+            turns: 3,
+            own: None,
+            has_run: false,
+        };
+        let mut book = Samples::new();
+        assert!(!book.see(1, 5, Seen::Asleep(used)), "it was not seen yet");
+        assert!(book.see(1, 10, Seen::At(look())) && book.see(1, 20, Seen::Asleep(used)));
+        assert!(book.see(1, 30, Seen::At(look())));
+        book.last.insert(2, (MOST + 1, 0, 0));
+        assert!(!book.see(2, 31, Seen::Asleep(used)));
+        let (accounts, samples) = (book.accounts.take(), book.kept.into_vec());
+        let told: Vec<_> = samples.iter().map(|one| (one.at, one.took, one.seen)).collect();
+        assert_eq!(told, [(10, 20, 3)]);
+        let told: Vec<_> = accounts.iter().map(|one| (one.at, one.ran)).collect();
+        assert_eq!(told, [(10, 100), (30, 100)]);
     }
 
     #[test]
