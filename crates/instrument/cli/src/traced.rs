@@ -2,7 +2,7 @@
 
 use mayfly_record::{Backend, Record};
 use mayfly_report::Threshold;
-use mayfly_trace::{Beginning, End, Error, Launch, figures_of_causes};
+use mayfly_trace::{End, Error, Launch, figures_of_causes};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -16,10 +16,7 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// What is to be recorded.
 pub(crate) fn launch(options: &args::Trace) -> Launch {
-    let marker = match &options.from {
-        Beginning::File(path) => Some(path.clone()),
-        _ => None,
-    };
+    let marker = options.from.mark();
     Launch { command: options.command.clone(), marker, ..Launch::default() }
 }
 

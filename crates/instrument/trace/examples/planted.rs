@@ -21,6 +21,8 @@ use std::time::Duration;
 mod guest;
 #[path = "planted/memory.rs"]
 mod memory;
+#[path = "planted/probe.rs"]
+mod probe;
 #[path = "planted/waits.rs"]
 mod waits;
 
@@ -29,7 +31,7 @@ use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
 /// What may be planted, and what its size is.
-const PLANTS: [(&str, &str); 33] = [
+const PLANTS: [(&str, &str); 34] = [
     ("memory", "mebibytes of guest memory; 4 unless it is said"),
     ("vcpus", "vCPUs, created one after the other; 1 unless it is said"),
     ("irqchip", "1: an irqchip comes right before the memory"),
@@ -66,6 +68,7 @@ const PLANTS: [(&str, &str); 33] = [
     ("compute", "milliseconds of computing, on a processor, right after the image was read"),
     ("abandon", "1: the VM's descriptors and mappings are left to the end of the process"),
     ("client", "milliseconds after which a client connects, for which all else waits"),
+    ("asked", "milliseconds until it comes to a probe of its own, before all else"),
     ("child", "milliseconds of a wait for a child, before the VM is created"),
     ("lock", "the same for a mutex that another thread has"),
     ("file", "the same for a lock on a file"),
@@ -158,6 +161,10 @@ fn main() {
 fn live(plan: &Plan) {
     if plan.is("client") {
         waits::for_client(plan.of("client"));
+    }
+    if plan.is("asked") {
+        thread::sleep(Duration::from_millis(plan.of("asked")));
+        LOG.lock().unwrap().push(format!("listened {}", probe::asked()));
     }
     for (plant, wait) in [
         ("child", waits::for_child as fn(u64)),

@@ -43,7 +43,7 @@ pub(crate) enum Test {
     Writes(u8),
     /// At least [`LONG`], in this argument.
     Long(u8),
-    /// A mapping that is long or shared, as that of a vCPU's `kvm_run` is.
+    /// A mapping that is shared, as that of a vCPU's `kvm_run` is, or long; of a file, longer than a library.
     LongOrShared,
     /// What is unmapped is long, or as long as a vCPU's `kvm_run`.
     LongOrRun,
@@ -53,6 +53,8 @@ pub(crate) enum Test {
 
 /// What is mapped and is no shorter may be a guest's memory, in bytes. What an allocator maps is, mostly.
 pub(crate) const LONG: u64 = 1 << 20;
+/// A private mapping of a file that is shorter is a library's.
+pub(crate) const LONG_FILE: u64 = 16 << 20;
 /// The type of KVM's ioctls, and the number that runs a vCPU.
 pub(crate) const KVM_TYPE: u64 = 0xAE;
 pub(crate) const KVM_RUN: u64 = 0xAE80;
@@ -143,7 +145,11 @@ pub(crate) fn wanted(arch: u32, number: u64, arguments: &[u64; 6]) -> Option<Sys
         Test::Kvm => low(1) != KVM_RUN && low(1) >> 8 & 0xFF == KVM_TYPE,
         Test::Writes(flags) => low(usize::from(*flags)) & libc::O_ACCMODE as u64 != 0,
         Test::Long(argument) => is_long(arguments[usize::from(*argument)]),
-        Test::LongOrShared => is_long(arguments[1]) || low(3) & libc::MAP_SHARED as u64 != 0,
+        Test::LongOrShared => {
+            let has = |flag: i32| low(3) & flag as u64 != 0;
+            let least = if has(libc::MAP_ANONYMOUS) { LONG } else { LONG_FILE };
+            has(libc::MAP_SHARED) || arguments[1] >= least
+        }
         Test::LongOrRun => is_long(arguments[1]) || arguments[1] == RUN_AREA,
         Test::Duplicates => {
             [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].iter().any(|one| *one as u64 == low(1))

@@ -3,7 +3,9 @@
 
 use libc::sock_filter;
 
-use crate::calls::{ARCHITECTURES, Architecture, KVM_RUN, KVM_TYPE, LONG, RUN_AREA, Test};
+use crate::calls::{
+    ARCHITECTURES, Architecture, KVM_RUN, KVM_TYPE, LONG, LONG_FILE, RUN_AREA, Test,
+};
 
 /// Offsets in `struct seccomp_data` (linux/seccomp.h), on a little-endian machine.
 const NUMBER: u32 = 0;
@@ -89,16 +91,25 @@ fn tested(which: Test) -> Vec<sock_filter> {
             STOP,
             GO_ON,
         ],
-        Test::LongOrShared => vec![
-            high(1),
-            test(EQUAL, 0, 0, 4),
-            low(1),
-            test(AT_LEAST, long, 2, 0),
-            low(3),
-            test(HAS_BIT, libc::MAP_SHARED as u32, 0, 1),
-            STOP,
-            GO_ON,
-        ],
+        Test::LongOrShared => {
+            let at_least = |least: u64, after: u8| {
+                [
+                    high(1),
+                    test(EQUAL, 0, 0, after + 2),
+                    low(1),
+                    test(AT_LEAST, least as u32, after, after + 1),
+                ]
+            };
+            let mut tested = vec![
+                low(3),
+                test(HAS_BIT, libc::MAP_SHARED as u32, 9, 0),
+                test(HAS_BIT, libc::MAP_ANONYMOUS as u32, 4, 0),
+            ];
+            tested.extend(at_least(LONG_FILE, 4));
+            tested.extend(at_least(LONG, 0));
+            tested.extend([STOP, GO_ON]);
+            tested
+        }
         Test::LongOrRun => vec![
             high(1),
             test(EQUAL, 0, 0, 3),
@@ -168,8 +179,22 @@ mod tests {
     }
 
     fn argument() -> impl Strategy<Value = u64> {
-        let near =
-            [0, 1, 2, 3, 1030, LONG, RUN_AREA, KVM_RUN, 0xAE01, 0x4020_AE46, 0xAF01, 1 << 32];
+        let near = [
+            0,
+            1,
+            2,
+            3,
+            1030,
+            LONG,
+            LONG_FILE,
+            0x22,
+            RUN_AREA,
+            KVM_RUN,
+            0xAE01,
+            0x4020_AE46,
+            0xAF01,
+            1 << 32,
+        ];
         prop_oneof![
             any::<u64>(),
             (prop::sample::select(near.to_vec()), -1i64..=1)

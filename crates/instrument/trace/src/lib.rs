@@ -37,6 +37,7 @@ mod sys;
 mod text;
 mod timeline;
 mod times;
+mod usdt;
 mod words;
 
 pub use compare::Comparison;
@@ -53,10 +54,11 @@ pub use record::{
     Stops, Thread, Trace, Used, Verdict, Wake,
 };
 pub use recorder::{
-    Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
+    Choice, Delay, Error, Launch, Mark, Output, Recorded, attach, attach_by, record, record_by,
 };
 pub use replay::measure_gains;
 pub use request::Beginning;
 pub use runs::{Runs, figures_of_causes};
 pub use spent::Spent;
 pub use text::Text;
+pub use usdt::Probe;

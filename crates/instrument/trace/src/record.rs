@@ -62,7 +62,7 @@ pub struct Trace {
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// When the file was first written to that was to mark the beginning.
+    /// When that first happened which was to mark the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
     /// From when the start is counted, if that is not the program's execution.

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::record::{Call, From, Sample, Trace};
+use crate::recorder::Mark;
+use crate::usdt::Probe;
 
 /// What the start is counted from, if the user says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,19 @@ pub enum Beginning {
     Call(String),
     /// The first time that the user writes to this file.
     File(PathBuf),
+    /// The first time that the program comes to this probe of its own.
+    Probe(Probe),
+}
+
+impl Beginning {
+    /// What is to be waited for while the program is recorded, if it is no event of the record.
+    pub fn mark(&self) -> Option<Mark> {
+        match self {
+            Self::File(path) => Some(Mark::File(path.clone())),
+            Self::Probe(probe) => Some(Mark::Probe(probe.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for Beginning {
@@ -32,9 +47,11 @@ impl FromStr for Beginning {
             "exec" => Ok(Self::Exec),
             "socket" => Ok(Self::Socket),
             name if name.starts_with("KVM_") => Ok(Self::Call(name.to_owned())),
-            _ => match text.strip_prefix("file:") {
-                Some(path) if !path.is_empty() => Ok(Self::File(path.into())),
-                _ => Err("it is one of exec, socket, KVM_..., file:PATH".to_owned()),
+            _ => match (text.strip_prefix("file:"), text.strip_prefix("usdt:")) {
+                (Some(path), _) if !path.is_empty() => Ok(Self::File(path.into())),
+                (_, Some(probe)) => probe.parse().map(Self::Probe),
+                _ => Err("it is one of exec, socket, KVM_..., file:PATH, usdt:PATH:PROVIDER:NAME"
+                    .to_owned()),
             },
         }
     }
@@ -70,6 +87,7 @@ impl Trace {
                 first.map(|call| from(name, call.at))
             }
             Beginning::File(_) => self.marked.map(|at| from("file", at)),
+            Beginning::Probe(_) => self.marked.map(|at| from("usdt", at)),
         }
     }
 

@@ -62,7 +62,8 @@ pub(crate) struct Trace {
 
     /// Count the start from EVENT on, and not from the program's execution: `socket`, when the client is last heard for which
     /// a thread waits before the VM is created; `KVM_...`, the first call of this name; `file:PATH`, when this file is first
-    /// written to; `exec`. If the option is not given, a program that waits for a client for 10 ms or more before its first
+    /// written to; `usdt:PATH:PROVIDER:NAME`, when the program first comes to this probe (USDT) of the program or the library at
+    /// PATH, which requires root; `exec`. If the option is not given, a program that waits for a client for 10 ms or more before its first
     /// call to KVM starts with that client's request
     #[arg(long, value_name = "EVENT", default_value = "", hide_default_value = true, value_parser = beginning)]
     pub(crate) from: Beginning,

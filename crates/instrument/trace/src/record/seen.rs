@@ -275,7 +275,7 @@ pub struct Sample {
 /// From when the start is counted, where that is not the program's execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct From {
-    /// What happened then: `socket`, `file`, or the name of a call.
+    /// What happened then: `socket`, `file`, `usdt`, or the name of a call.
     pub event: String,
     /// When.
     pub at: u64,

@@ -6,7 +6,7 @@ use super::accounts::{Accounts, completed, merged};
 use super::clock::Clock;
 use super::ledger::Ledger;
 use super::sampler::{EXACT, Looked, Looking};
-use super::usage;
+use super::usage::{self, Meters};
 use crate::sys::ptrace::read_memory;
 
 /// Calls that are kept. A VMM's start has hundreds; one that goes on for days is not to fill the memory.
@@ -27,6 +27,8 @@ pub(super) struct Book {
     pub(super) trace: Trace,
     /// Whether it is no longer wanted.
     pub(super) closed: bool,
+    /// What tells what threads use, at their calls.
+    meters: Meters,
     /// What calls have told of the threads' time on processors.
     accounts: Accounts,
     /// What events have told, where it is by these that a program is followed: then it is later than what is written down.
@@ -36,7 +38,8 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(clock: Clock, command: Vec<String>) -> Self {
         let trace = Trace { schema: SCHEMA.to_owned(), command, ..Trace::default() };
-        Self { clock, trace, closed: false, accounts: Accounts::new(EXACT), ledger: None }
+        let (meters, accounts) = (Meters::default(), Accounts::new(EXACT));
+        Self { clock, trace, closed: false, meters, accounts, ledger: None }
     }
 
     /// The time of what happens.
@@ -44,8 +47,17 @@ impl Book {
         self.ledger.as_ref().map_or_else(|| self.clock.now(), |ledger| ledger.at)
     }
 
-    fn used(&self, tid: i32) -> Option<Used> {
-        self.ledger.as_ref().map_or_else(|| usage::used(tid), |ledger| ledger.used(tid))
+    /// What a thread has had of the processors.
+    pub(super) fn used(&mut self, tid: i32) -> Option<Used> {
+        match &self.ledger {
+            None => self.meters.used(tid),
+            Some(ledger) => ledger.used(tid),
+        }
+    }
+
+    /// A thread is gone.
+    pub(super) fn gone(&mut self, tid: i32) {
+        self.meters.forget(tid);
     }
 
     /// Bytes of memory that a process has.
@@ -74,7 +86,7 @@ impl Book {
         call.used = self.used(call.tid);
         self.account(call.tid, call.used);
         call.read = match &self.ledger {
-            None => usage::read(call.tid),
+            None => self.meters.read(call.tid),
             Some(ledger) => Some(ledger.read(call.tid)),
         };
         call.at = self.now();
@@ -127,7 +139,8 @@ impl Book {
 
     /// A thread begins to end.
     pub(super) fn ending(&mut self, tid: i32) {
-        self.account(tid, if self.ledger.is_none() { usage::used(tid) } else { None });
+        let used = if self.ledger.is_none() { self.meters.used(tid) } else { None };
+        self.account(tid, used);
     }
 
     /// Writes down that a thread is there; says its number.

@@ -2,7 +2,7 @@
 
 use super::follow::Follower;
 use super::threads::{Inside, Then};
-use crate::calls::{LONG, SystemCall, runs_vcpu, wanted};
+use crate::calls::{LONG, LONG_FILE, SystemCall, runs_vcpu, wanted};
 use crate::ioctl;
 use crate::record::{Call, Object};
 
@@ -12,8 +12,6 @@ const DEVICE_FD: u64 = 4;
 const PTRACE_REFUSED: &str = "a process of the program was refused ptrace: a traced process cannot have a second tracer, such as a debugger";
 /// Tracepoints show numbers alone.
 const NOT_READ: &str = "tracefs shows the pointer to a call's structure, and not its contents. These are known only for long calls. So the sizes of most memslots are unknown";
-/// A private mapping of a file that is shorter is a library's.
-const LONG_FILE: u64 = 16 << 20;
 
 impl Follower {
     /// Says whether the thread goes on now; else it is held back.
@@ -75,11 +73,8 @@ impl Follower {
             SystemCall::Map => {
                 let file = arguments[4] as i32;
                 let on = if file >= 0 { known(self, file) } else { None };
-                let least = if file >= 0 && arguments[3] as i32 & libc::MAP_SHARED == 0 {
-                    LONG_FILE
-                } else {
-                    LONG
-                };
+                let is_private = arguments[3] as i32 & libc::MAP_SHARED == 0;
+                let least = if file >= 0 && is_private { LONG_FILE } else { LONG };
                 if on.is_none() && arguments[1] < least {
                     return true;
                 }

@@ -40,6 +40,7 @@ fn counter(tid: i32) -> Option<Counter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorder::usage::{counts, own};
 
     #[test]
     fn what_a_thread_touches_is_counted_and_what_the_kernel_touches_for_it_is_not() {
@@ -53,7 +54,8 @@ mod tests {
             // SAFETY: a mapping of its own, wherever there is room.
             unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) }
         };
-        let before = super::super::usage::own(me).unwrap().faults;
+        let all = counts(me).unwrap();
+        let before = all.read(own).unwrap().faults;
         let _filled = map(libc::MAP_POPULATE);
         let after = faults.of(me);
         let touched = map(0).cast::<u8>();
@@ -61,12 +63,12 @@ mod tests {
             // SAFETY: within the mapping, which is ours.
             unsafe { touched.add(page).write_volatile(1) };
         }
-        let own = faults.of(me) - after;
-        let all = super::super::usage::own(me).unwrap().faults - before;
+        let counted = faults.of(me) - after;
+        let all = all.read(own).unwrap().faults - before;
         if counter(me).is_none() {
-            return assert_eq!(own, 0);
+            return assert_eq!(counted, 0);
         }
-        assert!(own >= 1 && after < 32, "{own} of {all}, {after} before");
+        assert!(counted >= 1 && after < 32, "{counted} of {all}, {after} before");
         assert_eq!(faults.of(i32::MAX), 0);
         faults.keep(|tid| tid != me);
         assert_eq!(faults.of(me), 0);

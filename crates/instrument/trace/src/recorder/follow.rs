@@ -18,7 +18,6 @@ use super::descriptors::{Descriptors, Table};
 use super::proc::{name_of, process_of, untraced};
 use super::sampler::Watched;
 use super::threads::{Followed, Followers};
-use super::usage;
 use crate::calls::runs_vcpu;
 use crate::record::{Call, End, Object};
 use crate::sys::ptrace::{self, At, Change, Resume, Shared};
@@ -172,6 +171,8 @@ impl Follower {
     fn go_on_from_call(&mut self, tid: i32) {
         if self.at_system_call(tid) {
             self.resume_with(tid, 0);
+        } else {
+            ptrace::keep(tid);
         }
     }
 
@@ -247,11 +248,11 @@ impl Follower {
 
     /// The call that a thread was held back from begins now.
     fn restart_clock(&mut self, tid: i32) {
-        let now = self.book.now();
         let inside = self.followers.threads.get(&tid).and_then(|thread| thread.inside.as_ref());
         if let Some(call) = inside.and_then(|inside| inside.call) {
+            let (now, used) = (self.book.now(), self.book.used(tid));
             let call = &mut self.book.trace.calls[call];
-            (call.at, call.used) = (now, usage::used(tid));
+            (call.at, call.used) = (now, used);
         }
     }
 
@@ -371,6 +372,7 @@ impl Follower {
 
     pub(super) fn gone(&mut self, tid: i32, now: u64) {
         self.watched.remove(tid);
+        self.book.gone(tid);
         self.held.retain(|(_, held)| *held != tid);
         let Some((thread, last)) = self.followers.remove(tid) else { return };
         self.book.trace.threads[thread.number].gone = Some(now);

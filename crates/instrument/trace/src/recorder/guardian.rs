@@ -218,7 +218,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     command.extend(launch.command.iter().map(|one| one.to_string_lossy().into_owned()));
     let watched = Arc::new(Watched::default());
     let front = to_front.try_clone()?;
-    let marker = launch.marker.as_deref().map(Marker::of).transpose()?;
+    let marker = launch.marker.as_ref().map(|mark| Marker::of(mark, pid)).transpose()?;
     let looking = sampler::start(Arc::clone(&watched), clock, marker, move || is_closed(&front))?;
     let _ = say(to_front, &Message::Started(pid));
     let mut book = Book::new(clock, command);

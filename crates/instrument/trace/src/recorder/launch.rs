@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::follow::Delay;
 use crate::record::Trace;
+use crate::usdt::Probe;
 
 /// What to record.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +16,17 @@ pub struct Launch {
     pub output: Output,
     /// A call that is delayed, for a proof. A signal that asks this process to end then kills the program.
     pub delay: Option<Delay>,
-    /// A file that is written to when the time begins that the start is counted from.
-    pub marker: Option<PathBuf>,
+    /// What marks when the time begins that the start is counted from.
+    pub marker: Option<Mark>,
+}
+
+/// What marks the beginning of a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// This file is written to, or created.
+    File(PathBuf),
+    /// The program comes to this probe.
+    Probe(Probe),
 }
 
 /// Where a program's output goes, and its input comes from.

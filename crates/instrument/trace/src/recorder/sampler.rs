@@ -1,8 +1,6 @@
-//! Looks at threads while they wait, without stopping them: what `/proc` says of their system call, of where in the
-//! kernel they are, and of how long they ran.
+//! Looks at threads while they wait, without stopping them, and keeps what was seen.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
@@ -13,11 +11,11 @@ use super::both_ends::BothEnds;
 use super::clock::Clock;
 use super::faults::OwnFaults;
 use super::limits::Limits;
+use super::look::{Look, Looker, Seen};
 use super::marker::Marker;
 use super::object;
-use super::usage::{Own, own, turns};
-use crate::calls::KVM_RUN;
-use crate::record::{Account, Sample, Used};
+use super::usage::Own;
+use crate::record::{Account, Sample};
 
 /// Between two looks, while something happens.
 const OFTEN: Duration = Duration::from_millis(1);
@@ -33,8 +31,6 @@ const LIVELY: u64 = 300_000_000;
 pub(super) const EXACT: u64 = 50_000;
 /// Samples that are kept of the beginning, and as many of the end.
 const MOST: usize = 50_000;
-/// Functions of a stack that are kept.
-const DEPTH: usize = 24;
 /// Threads that are looked at each time.
 const MOST_THREADS: usize = 64;
 
@@ -90,7 +86,7 @@ pub(super) struct Looked {
     pub(super) accounts: Vec<Account>,
     /// How many samples were too many.
     pub(super) lost: u64,
-    /// When the marker was first written to.
+    /// When what marks the beginning first happened.
     pub(super) marked: Option<u64>,
     /// When the control group was seen to have been held back, and for how long by then.
     pub(super) throttled: Vec<(u64, u64)>,
@@ -100,15 +96,16 @@ pub(super) struct Looked {
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
-    file: Option<Marker>,
+    marker: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
-    let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
+    let marking =
+        marker.map(|marker| marked_at(marker, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
-        let mut own_faults = OwnFaults::default();
+        let (mut looker, mut own_faults) = (Looker::default(), OwnFaults::default());
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
@@ -118,19 +115,24 @@ pub(super) fn start(
             let threads: Vec<(i32, bool)> =
                 watched.threads().iter().copied().take(MOST_THREADS).collect();
             limits.look(threads.first().map(|one| one.0), clock.now());
-            own_faults.keep(|tid| threads.iter().any(|one| one.0 == tid));
+            let is_watched = |tid| threads.iter().any(|one| one.0 == tid);
+            looker.keep(is_watched);
+            own_faults.keep(is_watched);
             for (tid, runs) in threads {
                 let before = clock.now();
-                let Some(mut look) = Look::at(tid) else { continue };
-                if runs {
-                    look.ran_vcpu(own_faults.of(tid));
-                } else if look.runs_vcpu() {
-                    watched.runs(tid);
+                let Some(mut seen) = looker.look(tid) else { continue };
+                if let Seen::At(look) = &mut seen {
+                    if runs {
+                        look.ran_vcpu(own_faults.of(tid));
+                    } else if look.runs_vcpu() {
+                        watched.runs(tid);
+                    }
                 }
                 // Of one that was interrupted it is not known in which call it was.
                 let took = clock.now().saturating_sub(before);
-                if took <= SLOW {
-                    book.add(tid, before + took / 2, look);
+                let is_kept = took <= SLOW && book.see(tid, before + took / 2, seen);
+                if !is_kept {
+                    looker.forget(tid);
                 }
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
@@ -143,97 +145,24 @@ pub(super) fn start(
     })
 }
 
-/// A thread that waits until the marker is written to, which the sampler would see too late, and says when it was.
+/// A thread that waits for what marks the beginning, which the sampler would see too late, and says when it was.
 fn marked_at(
-    file: Marker,
+    mut marker: Marker,
     watched: Arc<Watched>,
     clock: Clock,
 ) -> std::io::Result<JoinHandle<Option<u64>>> {
     let is_over =
         move || watched.over.load(Ordering::Acquire) || watched.abandoned.load(Ordering::Acquire);
     thread::Builder::new().name("marker".to_owned()).spawn(move || {
-        while !is_over() {
-            if file.is_written(SOON) {
-                return Some(clock.now());
+        loop {
+            // What happened before the end may be told after it.
+            let is_last = is_over();
+            let at = marker.happened(if is_last { Duration::ZERO } else { SOON }, clock);
+            if at.is_some() || is_last {
+                return at;
             }
         }
-        None
     })
-}
-
-/// What was seen of a thread in one look.
-#[derive(Debug, PartialEq, Eq)]
-struct Look {
-    call: Option<(u64, [u64; 4])>,
-    channel: Option<String>,
-    stack: Vec<String>,
-    /// What it has had of the processors in all.
-    used: Used,
-    /// How often it has got one.
-    turns: u64,
-    /// What it has had in all of what no call tells, if it was in none.
-    own: Option<Own>,
-    /// Whether it has run a vCPU.
-    has_run: bool,
-}
-
-impl Look {
-    fn at(tid: i32) -> Option<Self> {
-        let file = |name: &str| fs::read_to_string(format!("/proc/{tid}/{name}")).ok();
-        let channel = file("wchan").filter(|name| name != "0" && !name.is_empty());
-        let channel = channel.as_deref().map(function);
-        let stack = file("stack").map(|text| stack(&text)).unwrap_or_default();
-        // Stopped by its tracer: nothing that it would do by itself.
-        let stopped = |name: &str| name.starts_with("ptrace_");
-        if channel.as_deref().is_some_and(stopped) || stack.iter().take(3).any(|name| stopped(name))
-        {
-            return None;
-        }
-        let call = file("syscall").and_then(|text| system_call(&text));
-        let own = if call.is_none() && channel.is_none() { own(tid) } else { None };
-        let (used, turns) = turns(tid)?;
-        Some(Self { call, channel, stack, used, turns, own, has_run: false })
-    }
-
-    /// Whether it found its thread in a run of a vCPU.
-    fn runs_vcpu(&self) -> bool {
-        self.call.is_some_and(|(_, arguments)| arguments[1] & 0xFFFF_FFFF == KVM_RUN)
-    }
-
-    /// Its thread has run a vCPU, and its own code has had so many page faults.
-    fn ran_vcpu(&mut self, faults: u64) {
-        self.has_run = true;
-        if let Some(own) = &mut self.own {
-            own.faults = faults;
-        }
-    }
-
-    fn is_same(&self, sample: &Sample) -> bool {
-        self.call == sample.call && self.channel == sample.channel && self.stack == sample.stack
-    }
-}
-
-/// The call of `/proc/TID/syscall`; none where the thread runs, or waits outside of one.
-fn system_call(text: &str) -> Option<(u64, [u64; 4])> {
-    let mut words = text.split_ascii_whitespace();
-    let number = words.next()?.parse().ok()?;
-    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-    Some((number, [argument()?, argument()?, argument()?, argument()?]))
-}
-
-/// A function's name in the source, without what a compiler has added of its own: `.part.0`, `.isra.0`.
-fn function(name: &str) -> String {
-    name.split('.').next().unwrap_or_default().to_owned()
-}
-
-/// The functions of `/proc/TID/stack`, innermost first.
-fn stack(text: &str) -> Vec<String> {
-    let functions = text.lines().filter_map(|line| {
-        let (_, after) = line.split_once("] ")?;
-        let name = function(after.split(['+', ' ']).next()?);
-        (!name.is_empty()).then_some(name)
-    });
-    functions.take(DEPTH).collect()
 }
 
 struct Samples {
@@ -253,6 +182,24 @@ impl Samples {
             last: HashMap::new(),
             own: HashMap::new(),
         }
+    }
+
+    /// Says whether it is known where a thread is now that sleeps on.
+    fn see(&mut self, tid: i32, now: u64, seen: Seen) -> bool {
+        let used = match seen {
+            Seen::Asleep(used) => used,
+            Seen::Stopped => return true,
+            Seen::At(look) => {
+                self.add(tid, now, look);
+                return true;
+            }
+        };
+        let Some((last, ..)) = self.last.get(&tid).copied() else { return false };
+        let Some(sample) = self.kept.get_mut(last) else { return false };
+        sample.took = now.saturating_sub(sample.at);
+        sample.seen += 1;
+        self.accounts.add(tid, now, used);
+        true
     }
 
     fn add(&mut self, tid: i32, now: u64, look: Look) {
@@ -307,18 +254,7 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_proc_says_is_read_and_what_it_does_not_say_is_left_out() {
-        let text = "16 0xc 0x4020ae46 0x7ffc 0x0 0x0 0x0 0x7ffc1 0x7f12\n";
-        assert_eq!(system_call(text), Some((16, [0xc, 0x4020_ae46, 0x7ffc, 0])));
-        for text in ["running", "-1 0x7ffc1 0x7f12", "", "16", "16 0xc zz 0x1 0x2", "16 12 1 2 3"] {
-            assert_eq!(system_call(text), None, "{text}");
-        }
-        let text = "[<0>] __synchronize_srcu.part.0+0xb1/0x150\n[<0>] kvm_swap_active_memslots+0x51/0xe0 [kvm]\nnonsense\n[<0>] \n";
-        assert_eq!(stack(text), ["__synchronize_srcu", "kvm_swap_active_memslots"]);
-        assert!(stack(&"[<0>] f+0x1/0x2\n".repeat(1000)).len() <= DEPTH);
-    }
+    use crate::record::Used;
 
     #[test]
     fn looks_that_are_equal_are_one_sample_and_others_are_not() {
@@ -342,6 +278,31 @@ mod tests {
             .map(|one| (one.tid, one.at, one.took, one.seen, one.ran, one.turns))
             .collect();
         assert_eq!(seen, [(1, 10, 10, 2, 5, 1), (2, 11, 0, 1, 0, 0), (1, 30, 0, 1, 0, 0)]);
+    }
+
+    #[test]
+    fn a_sleep_that_goes_on_is_one_sample_until_that_is_not_kept_any_more() {
+        let used = Used { ran: 100, queued: 0 };
+        let look = || Look {
+            call: Some((7, [0; 4])),
+            channel: Some("a".to_owned()),
+            stack: vec![],
+            used,
+            turns: 3,
+            own: None,
+            has_run: false,
+        };
+        let mut book = Samples::new();
+        assert!(!book.see(1, 5, Seen::Asleep(used)), "it was not seen yet");
+        assert!(book.see(1, 10, Seen::At(look())) && book.see(1, 20, Seen::Asleep(used)));
+        assert!(book.see(1, 30, Seen::At(look())));
+        book.last.insert(2, (MOST + 1, 0, 0));
+        assert!(!book.see(2, 31, Seen::Asleep(used)));
+        let (accounts, samples) = (book.accounts.take(), book.kept.into_vec());
+        let told: Vec<_> = samples.iter().map(|one| (one.at, one.took, one.seen)).collect();
+        assert_eq!(told, [(10, 20, 3)]);
+        let told: Vec<_> = accounts.iter().map(|one| (one.at, one.ran)).collect();
+        assert_eq!(told, [(10, 100), (30, 100)]);
     }
 
     #[test]
@@ -441,20 +402,6 @@ mod tests {
         let ends: Vec<_> =
             all[2 * MOST - 2..].iter().map(|one| (one.tid, one.at, one.seen)).collect();
         assert_eq!(ends, [(1, last, 2), (2, last + 6, 1)]);
-    }
-
-    #[test]
-    fn a_thread_that_is_gone_is_not_seen_and_one_that_sleeps_is_seen_to() {
-        assert_eq!(Look::at(i32::MAX), None);
-        let sleeper = thread::spawn(|| {
-            let tid = rustix::thread::gettid();
-            (tid.as_raw_nonzero().get(), ())
-        });
-        let (gone, ()) = sleeper.join().unwrap();
-        // Its number may be taken again, but not by the time of one look.
-        let _ = gone;
-        let me = rustix::thread::gettid().as_raw_nonzero().get();
-        assert!(Look::at(me).is_some_and(|look| look.used.ran > 0));
     }
 
     #[test]

@@ -1,20 +1,79 @@
 //! What threads use, as `/proc` says.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 
+use super::kept::Kept;
 use super::proc::fields;
 use crate::record::Used;
 
-/// What a thread has had of the processors since it began.
-pub(super) fn used(tid: i32) -> Option<Used> {
-    turns(tid).map(|(used, _)| used)
+/// Threads of which files stay open; of more, they are opened each time.
+const MOST_KEPT: usize = 256;
+
+/// What each thread uses, asked for at its calls.
+#[derive(Default)]
+pub(super) struct Meters {
+    of: HashMap<i32, Meter>,
 }
 
-/// The same, and how often it got a processor.
-pub(super) fn turns(tid: i32) -> Option<(Used, u64)> {
-    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+impl Meters {
+    /// What a thread has had of the processors since it began.
+    pub(super) fn used(&mut self, tid: i32) -> Option<Used> {
+        self.ask(tid, Meter::used)
+    }
+
+    /// Bytes that a thread has read since it began.
+    pub(super) fn read(&mut self, tid: i32) -> Option<u64> {
+        self.ask(tid, Meter::read)
+    }
+
+    /// Another thread may get a number when its thread is gone.
+    pub(super) fn forget(&mut self, tid: i32) {
+        self.of.remove(&tid);
+    }
+
+    fn ask<T>(&mut self, tid: i32, what: fn(&Meter) -> Option<T>) -> Option<T> {
+        if self.of.len() >= MOST_KEPT && !self.of.contains_key(&tid) {
+            return what(&Meter::of(tid));
+        }
+        what(self.of.entry(tid).or_insert_with(|| Meter::of(tid)))
+    }
+}
+
+/// Where the kernel tells what one thread uses.
+struct Meter {
+    processors: Option<Kept>,
+    files: Option<Kept>,
+}
+
+impl Meter {
+    fn of(tid: i32) -> Self {
+        Self {
+            processors: processors(tid),
+            files: Kept::open(format!("/proc/{tid}/task/{tid}/io")),
+        }
+    }
+
+    fn used(&self) -> Option<Used> {
+        self.processors.as_ref()?.read(turns).map(|(used, _)| used)
+    }
+
+    fn read(&self) -> Option<u64> {
+        let read =
+            |text: &str| text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok();
+        self.files.as_ref()?.read(read)
+    }
+}
+
+/// The file that tells what a thread has had of the processors.
+pub(super) fn processors(tid: i32) -> Option<Kept> {
+    Kept::open(format!("/proc/{tid}/schedstat"))
+}
+
+/// What a thread has had of the processors, and how often it got one.
+pub(super) fn turns(schedstat: &str) -> Option<(Used, u64)> {
+    let mut numbers = schedstat.split_ascii_whitespace().map(str::parse);
     let used = Used { ran: numbers.next()?.ok()?, queued: numbers.next()?.ok()? };
     Some((used, numbers.next()?.ok()?))
 }
@@ -25,13 +84,6 @@ pub(super) fn between(before: Used, after: Used) -> Used {
         ran: after.ran.saturating_sub(before.ran),
         queued: after.queued.saturating_sub(before.queued),
     }
-}
-
-/// Bytes that a thread has read since it began.
-pub(super) fn read(tid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{tid}/task/{tid}/io")).ok();
-    let text = text.or_else(|| fs::read_to_string(format!("/proc/{tid}/io")).ok())?;
-    text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
 }
 
 /// What a thread that makes no call has had since it began.
@@ -56,12 +108,16 @@ impl Own {
     }
 }
 
+/// The file that tells what a thread has had of what no call tells.
+pub(super) fn counts(tid: i32) -> Option<Kept> {
+    Kept::open(format!("/proc/{tid}/task/{tid}/stat"))
+}
+
 /// What a thread has had since it began of what no call tells.
-pub(super) fn own(tid: i32) -> Option<Own> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat")).ok()?;
+pub(super) fn own(stat: &str) -> Option<Own> {
     // The first of these is the third field; minflt is the tenth, stime the fifteenth, and guest_time the forty-third
     // (proc_pid_stat(5)).
-    let mut fields = fields(&stat)?.skip(7);
+    let mut fields = fields(stat)?.skip(7);
     let faults = fields.next()?.parse().ok()?;
     let second = rustix::param::clock_ticks_per_second().max(1);
     let mut time = |skipped: usize| -> Option<u64> {
@@ -103,14 +159,33 @@ mod tests {
     #[test]
     fn a_thread_s_page_faults_are_its_own() {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        let before = own(me).unwrap();
+        let counts = counts(me).unwrap();
+        let before = counts.read(own).unwrap();
         let pages = 2000;
         let memory = vec![1u8; pages * rustix::param::page_size()];
-        let after = own(me).unwrap();
+        let after = counts.read(own).unwrap();
         let grown = after.since(before);
         // With huge pages there are fewer.
         assert!(grown.faults > 0 && memory[5] == 1);
         assert!(after.system < 1_000_000_000_000, "{after:?}");
-        assert_eq!((after.guest, own(i32::MAX)), (0, None), "it runs no guest");
+        assert_eq!(after.guest, 0, "it runs no guest");
+        assert!(super::counts(i32::MAX).is_none());
+    }
+
+    #[test]
+    fn what_a_thread_uses_is_told_as_it_grows_and_more_threads_than_are_kept_open_are_told_as_well()
+    {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut meters = Meters::default();
+        let before = (meters.used(me).unwrap(), meters.read(me).unwrap());
+        let read = fs::read("/proc/self/status").unwrap().len() as u64;
+        while meters.used(me).unwrap().ran == before.0.ran {
+            std::thread::yield_now();
+        }
+        assert!(meters.read(me).unwrap() >= before.1 + read);
+        meters.forget(me);
+        meters.of.extend((0..MOST_KEPT as i32).map(|tid| (-tid, Meter::of(-tid))));
+        assert!(meters.used(me).is_some() && meters.of.len() == MOST_KEPT);
+        assert_eq!((meters.used(i32::MAX), meters.read(i32::MAX)), (None, None));
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn exit(code: c_int) -> ! {
 /// Lifts the limits of this process's processor time and memory, as far as it may: where it has the right, altogether,
 /// else to the hard ones.
 pub(crate) fn lift_limits() {
-    for limited in [Resource::Cpu, Resource::As, Resource::Data] {
+    for limited in [Resource::Cpu, Resource::As, Resource::Data, Resource::Nofile] {
         let none = Rlimit { current: None, maximum: None };
         if setrlimit(limited, none).is_err() {
             let Rlimit { maximum, .. } = getrlimit(limited);

@@ -106,8 +106,9 @@ pub(crate) fn system_call(tid: pid_t) -> io::Result<At> {
     })
 }
 
-/// Waits for any thread that is followed, and any child. `None` where nothing has happened and `block` is not set. One that
-/// has ended is there, and is told of again, until it is reaped.
+/// Waits for any thread that is followed, and any child. `None` where nothing has happened and `block` is not set. What is told
+/// is told again: of one that has ended, until it is reaped, and of one that has stopped, until it goes on or is kept. So a stop
+/// takes one call.
 ///
 /// # Errors
 /// `ECHILD` where there is none left.
@@ -134,17 +135,22 @@ pub(crate) fn wait(block: bool) -> io::Result<Option<(pid_t, Change)>> {
         if let Some(status) = ended {
             return Ok(Some((tid, Change::Ended(status))));
         }
-        let mut status: c_int = 0;
-        // SAFETY: the kernel writes one int to `status`, which outlives the call.
-        let stopped = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if stopped == tid && libc::WIFSTOPPED(status) {
-            let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+        if info.si_code == libc::CLD_TRAPPED {
+            let (signal, event) = (status & 0xFF, status >> 8);
             return Ok(Some((tid, Change::Stopped { signal, event })));
         }
-        if stopped == tid {
-            return Ok(Some((tid, Change::Ended(status))));
-        }
-        // It was killed meanwhile, and goes on to its end.
+        // A child that is not followed, and was stopped.
+        keep(tid);
+    }
+}
+
+/// Has a stop of a thread not be told again while the thread stays stopped.
+pub(crate) fn keep(tid: pid_t) {
+    // SAFETY: the status is not asked for.
+    unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        let flags = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+        libc::waitid(libc::P_PID, tid.cast_unsigned(), &raw mut info, flags);
     }
 }
 

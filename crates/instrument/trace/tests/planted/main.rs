@@ -43,6 +43,7 @@ const TESTS: &[Test] = &[
         "the_start_is_from_when_a_file_is_written_to_that_the_user_names",
         whole::start_after_a_marker,
     ),
+    ("the_start_is_from_when_the_program_comes_to_a_probe_of_its_own", whole::start_after_a_probe),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
     ("a_grace_period_is_proved_by_its_passing", proof),
     ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),

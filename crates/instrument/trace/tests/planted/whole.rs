@@ -7,7 +7,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use mayfly_record::Host;
-use mayfly_trace::{Beginning, Choice, Error, Phase, Recorder, Trace, attach_by, record_by};
+use mayfly_trace::{
+    Beginning, Choice, Error, Mark, Phase, Probe, Recorder, Trace, attach_by, record_by,
+};
 
 use crate::{launch, planted, traced_by};
 
@@ -126,7 +128,7 @@ pub(crate) fn start_after_a_marker() {
         let vmm = launch.command[0].clone();
         launch.command = ["sh", "-c", script].map(Into::into).into();
         launch.command.extend([vmm, marker.clone().into()]);
-        launch.marker = Some(marker.clone());
+        launch.marker = Some(Mark::File(marker.clone()));
         let recorded = match record_by(choice, &launch, &mut |line| panic!("{line}")) {
             Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
             recorded => recorded.unwrap(),
@@ -137,5 +139,35 @@ pub(crate) fn start_after_a_marker() {
         let create = trace.calls.iter().find(|call| call.name == "KVM_CREATE_VM").unwrap();
         assert!(from.event == "file" && from.at > 100_000_000 && from.at < create.at, "{from:?}");
         assert_whole(&trace, &["marker"]);
+    }
+}
+
+pub(crate) fn start_after_a_probe() {
+    let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("probe.log");
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let mut launch = launch(&["asked=50", &format!("log={}", log.display())]);
+        let path = PathBuf::from(&launch.command[0]);
+        let probe = Probe { path, provider: "planted".into(), name: "asked".into() };
+        launch.marker = Some(Mark::Probe(probe.clone()));
+        let recorded = match record_by(choice, &launch, &mut |line| panic!("{line}")) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            Err(error) if error.to_string().contains("cannot be seen") => {
+                return println!("not run: {error}");
+            }
+            recorded => recorded.unwrap(),
+        };
+        let host = Host::gather(["test".to_owned()]);
+        let trace = recorded.trace.concluded_from(host, &Beginning::Probe(probe.clone()));
+        let from = trace.from.as_ref().expect("it came to its probe");
+        let create = trace.calls.iter().find(|call| call.name == "KVM_CREATE_VM").unwrap();
+        assert!(from.event == "usdt" && from.at > 50_000_000 && from.at < create.at, "{from:?}");
+        assert_whole(&trace, &["probe"]);
+        let told = fs::read_to_string(&log).unwrap();
+        assert!(told.lines().any(|line| line == "listened 1"), "{told}");
+        // One that is not there is said before the program is started.
+        launch.marker = Some(Mark::Probe(Probe { name: "other".into(), ..probe }));
+        fs::remove_file(&log).unwrap();
+        let error = record_by(choice, &launch, &mut |line| panic!("{line}")).unwrap_err();
+        assert!(error.to_string().contains("no such probe") && !log.exists(), "{error}");
     }
 }

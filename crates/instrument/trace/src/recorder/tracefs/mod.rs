@@ -18,8 +18,10 @@ mod place;
 mod reader;
 mod run;
 mod told;
+mod uprobe;
 
 pub(super) use run::{attach, record};
+pub(super) use uprobe::Uprobe;
 
 /// Takes away instances whose maker is gone.
 pub(super) fn clean() {

@@ -4,7 +4,7 @@
 //! An instance bears the number of the process that made it, and when that began; one whose maker is gone is taken away by
 //! the next that comes. The kernel refuses to remove an instance that is being read.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,11 @@ use crate::recorder::proc::fields;
 
 /// Where it is mounted, mostly; and before Linux 4.1.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// What all instances of ours begin with.
+/// What all instances of ours begin with, and the groups of our own events.
 const PREFIX: &str = "mayfly-";
+const GROUP: &str = "mayfly_";
+/// Where uprobes are defined.
+const UPROBES: &str = "uprobe_events";
 
 /// tracefs.
 pub(super) struct Place {
@@ -49,7 +52,7 @@ impl Place {
         self.mount.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Takes away instances whose maker is gone.
+    /// Takes away instances and uprobes whose maker is gone.
     pub(super) fn clean(&self) {
         let Ok(entries) = fs::read_dir(self.path.join("instances")) else { return };
         for entry in entries.flatten() {
@@ -60,6 +63,29 @@ impl Place {
                 .is_some_and(|(pid, began)| began_at(pid) != Some(began))
             {
                 let _ = fs::remove_dir(entry.path());
+            }
+        }
+        self.clean_uprobes();
+    }
+
+    /// The group of this process's own events.
+    pub(super) fn group(&self) -> String {
+        let pid = std::process::id();
+        format!("{GROUP}{pid}_{}", began_at(pid).unwrap_or(0))
+    }
+
+    /// Defines a uprobe, or takes one away.
+    pub(super) fn define(&self, uprobe: &str) -> io::Result<()> {
+        write(&self.path, UPROBES, uprobe)
+    }
+
+    /// Takes away the uprobes whose maker is gone.
+    fn clean_uprobes(&self) {
+        let defined = fs::read_to_string(self.path.join(UPROBES)).unwrap_or_default();
+        for name in defined.lines().filter_map(of_ours) {
+            let is_over = |(pid, began)| began_at(pid) != Some(began);
+            if definer(name).is_some_and(is_over) {
+                let _ = self.define(&format!("-:{name}"));
             }
         }
     }
@@ -90,6 +116,25 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
+/// The name of a uprobe of ours, of a line of `uprobe_events`: `p:GROUP/NAME PATH:OFFSET`.
+fn of_ours(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("p:")?.split(' ').next()?;
+    name.starts_with(GROUP).then_some(name)
+}
+
+/// The process that has defined a uprobe of ours, and when that had begun.
+fn definer(name: &str) -> Option<(u32, u64)> {
+    let (group, _) = name.strip_prefix(GROUP)?.split_once('/')?;
+    let (pid, began) = group.split_once('_')?;
+    Some((pid.parse().ok()?, began.parse().ok()?))
+}
+
+fn write(directory: &Path, file: &str, text: &str) -> io::Result<()> {
+    let opened = OpenOptions::new().append(true).open(directory.join(file));
+    let mut opened = opened.map_err(|e| named(file, &e))?;
+    opened.write_all(text.as_bytes()).map_err(|e| named(file, &e))
+}
+
 /// When a process began, in the kernel's unit; none where it is gone.
 fn began_at(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -104,10 +149,13 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        let path = self.path.join(file);
-        let mut opened =
-            OpenOptions::new().append(true).open(&path).map_err(|e| named(file, &e))?;
-        opened.write_all(text.as_bytes()).map_err(|e| named(file, &e))
+        write(&self.path, file, text)
+    }
+
+    /// What is written, as text; reading does not wait.
+    pub(super) fn pipe(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(CWD, self.path.join("trace_pipe"), flags, Mode::empty())?.into())
     }
 
     pub(super) fn text(&self, file: &str) -> io::Result<String> {
@@ -173,6 +221,17 @@ mod tests {
         let me = std::process::id();
         assert!(began_at(me).is_some() && began_at(me) == began_at(me));
         assert_eq!(began_at(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_uprobe_s_group_says_who_defined_it_and_those_of_others_say_nothing() {
+        let line = "p:mayfly_12_345/site0 /usr/bin/vmm:0x0000000000001010(0x3008)";
+        assert_eq!(of_ours(line).and_then(definer), Some((12, 345)));
+        for other in
+            ["p:mine/site0 /a:0x1", "r:mayfly_12_345/site0 /a:0x1", "p:mayfly_12/site0 /a:0x1", ""]
+        {
+            assert_eq!(of_ours(other).and_then(definer), None, "{other}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(in crate::recorder) fn record(
     let [go, status] = waiting.descriptors();
     apart(&null, &[to_front.as_raw_fd(), go, status], &reader)?;
     let command = launch.command.iter().map(|one| one.to_string_lossy().into_owned()).collect();
-    let marker = launch.marker.as_deref().map(Marker::of).transpose()?;
+    let marker = launch.marker.as_ref().map(|mark| Marker::of(mark, pid)).transpose()?;
     let mut recording = Recording::start(to_front, pid, command, reader, marker)?;
     recording.follower.ensure(pid, None);
     let _ = say(to_front, &Message::Started(pid));
