@@ -183,7 +183,11 @@ impl Host {
                     });
                     match edited {
                         Ok(((), replaced)) if forgets => std::mem::forget(replaced),
-                        Ok(((), replaced)) => replaced.defer(),
+                        Ok(((), replaced)) => match from % 3 {
+                            0 => replaced.defer(),
+                            1 => replaced.defer_expedited(),
+                            _ => drop(replaced.try_defer()),
+                        },
                         Err(_) => {}
                     }
                 });

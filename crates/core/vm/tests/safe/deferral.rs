@@ -127,7 +127,8 @@ impl Deferral {
         match step {
             Step::Publish { has_value, way } => {
                 let fresh = || RcuBox::try_new(Canary(AtomicU64::new(ALIVE))).unwrap();
-                let old = self.value.replace(has_value.then(fresh));
+                let old =
+                    if has_value { self.value.replace(Some(fresh())) } else { self.value.take() };
                 if let Some(old) = old {
                     self.lose(old, way);
                 }

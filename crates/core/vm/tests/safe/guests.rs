@@ -124,6 +124,7 @@ struct Around<'a> {
 impl Guest<Ept> for Around<'_> {
     fn enter(&mut self, translation: Translation<Ept>, requests: &Requests) -> Event {
         self.entries += 1;
+        let _ = translation.vcpu();
         if self.entries > ENTRIES {
             return Event::Halt;
         }

@@ -222,7 +222,7 @@ impl Host {
                 if let Some(root) = self.roots.get(at % self.roots.len().max(1)) {
                     let section = self.vms[vm].vm.srcu().read_lock();
                     returns(|| _ = root.translate(Gfn::new(PLACES[place]), &section));
-                    let _ = self.vmids.assigned(root.tag());
+                    let _ = (self.vmids.assigned(root.tag()), root.frames());
                 }
             }
             Step::LoseRoot { at } => drop(pick(&mut self.roots, at)),
@@ -307,6 +307,8 @@ impl Host {
     }
 
     fn tag(&mut self, fate: Fate) {
+        // Of no vCPU.
+        let _ = self.vmids.vcpu();
         let Ok(tag) = self.vmids.tag() else { return };
         assert_eq!(self.vmids.assigned(&tag), None, "it has run nowhere");
         match fate {

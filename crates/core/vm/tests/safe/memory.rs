@@ -97,6 +97,7 @@ impl Host {
                 let Some(slot) = slots.slot(SlotId::main(slot)) else { return };
                 returns(|| slot.mark_dirty(Gfn::new(slot.base().get() + page)));
                 if let Some(log) = slot.dirty() {
+                    assert_eq!(log.pages(), slot.pages());
                     returns(|| log.mark(page));
                     returns(|| _ = log.harvest(0, &mut [0]));
                     returns(|| _ = log.clear(page as usize, &mut [u64::MAX]));

@@ -159,6 +159,7 @@ impl Board {
                 let direct = board.psci.call(caller, arguments);
                 if let Outcome::Start { target, .. } = direct {
                     assert!(!board.psci.is_on(target) && target < CORES);
+                    assert!(board.psci.is_pending(target));
                 }
                 let _ = smccc::call(&board.psci, Workarounds::default(), caller, arguments);
             }
