@@ -68,7 +68,7 @@ fn find_on(
     if bridges > 0 {
         let number = place.number;
         say!(
-            "mayfly: PCI {domain:04x}:{number:02x} has {bridges} bridges to other buses, whose devices are not used"
+            "mayfly: PCI {domain:04x}:{number:02x}: nothing is looked for behind its bridges ({bridges})"
         );
     }
 }

@@ -296,7 +296,7 @@ proptest! {
         let bytes = cells(&map);
         let parent = |handle: u32| {
             let &(address_cells, interrupt_cells) = counts.get(handle as usize % 8)?;
-            Some(Parent { address_cells, interrupt_cells, is_controller: handle % 2 == 0 })
+            Some(Parent { address_cells, interrupt_cells, is_controller: handle.is_multiple_of(2) })
         };
         let read = Lines::parse(&bytes[..bytes.len().saturating_sub(cut)], None, parent);
         prop_assert!(read.is_none() || bytes.is_empty() || cut == 0);
