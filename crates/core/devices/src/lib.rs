@@ -3,7 +3,7 @@
 //! - [`pl011`]: the UART, and so the console;
 //! - [`uart16550`] and [`cmos`]: the UART of a PC, and its clock, which are not saved yet;
 //! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
-//! - [`virtio`]: a disk, a network card, a console and a source of entropy, over the guest's [`memory`];
+//! - [`virtio`]: a disk, a network card, a console, a balloon and a source of entropy, over the guest's [`memory`];
 //! - [`entropy`]: the generator behind the source of entropy;
 //! - [`rtc`]: the time of day.
 //!

@@ -52,6 +52,11 @@ fn fields(request: &Request) -> Map<String, Value> {
         Request::Destroy { name } => named("destroy", name),
         Request::Freeze { name } => named("freeze", name),
         Request::Reset { name } => named("reset", name),
+        Request::Balloon { name, size } => {
+            let mut fields = named("balloon", name);
+            fields["size"] = json!(size);
+            fields
+        }
         Request::Stat { name: Some(name) } => named("stat", name),
         Request::Stat { name: None } | Request::Events { .. } => json!({ "do": "stat" }),
     };

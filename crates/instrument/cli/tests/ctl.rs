@@ -101,6 +101,10 @@ fn each_command_is_a_request_of_the_protocol() {
             &["fork", "one", "web", "cap=5", "--count", "3"],
             json!({ "do": "fork", "name": "one", "from": "web", "parameters": ["cap=5"], "count": 3 }),
         ),
+        (
+            &["balloon", "web", "256M"],
+            json!({ "do": "balloon", "name": "web", "size": "256M" }),
+        ),
         (&["stat", "web"], json!({ "do": "stat", "name": "web" })),
         (&["stat"], json!({ "do": "stat" })),
     ]

@@ -198,6 +198,23 @@ impl<'a> Chunks<'a> {
         taken
     }
 
+    /// Has a block of chunks and more that [`Chunks::allocate`] gave be as many single frames as it has, each of which is taken
+    /// back alone. Its share has what it had. Returns whether it had given that: if not, nothing happens.
+    #[must_use]
+    pub fn part(&mut self, first: u64, order: usize) -> bool {
+        let place = self.spans.place(first / CHUNK).filter(|_| first.is_multiple_of(CHUNK));
+        let (Some(at), Some(order)) = (place, order.checked_sub(CHUNK_ORDER)) else { return false };
+        let info = self.infos.get(at).filter(|info| info.kind == Kind::Block);
+        let Some(&ChunkInfo { share, .. }) = info else { return false };
+        if !self.pool.part(first / CHUNK, order) {
+            return false;
+        }
+        let given = ChunkInfo::full(0);
+        let full = ChunkInfo { share, given, kind: Kind::Cut(0), ..ChunkInfo::ABSENT };
+        self.infos[at..at + (1 << order)].fill(full);
+        true
+    }
+
     fn block(&mut self, share: ShareId, order: usize) -> Option<u64> {
         if !self.account.may_take(share, 1 << order) {
             return None;

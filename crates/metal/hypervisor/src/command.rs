@@ -31,6 +31,13 @@ pub enum Command {
     },
     /// `vm freeze`, `vm fork`, `vm reset`, `vm serve`
     Forks(Forks),
+    /// `vm balloon NAME SIZE`
+    Balloon {
+        /// Which VM.
+        name: String,
+        /// How many bytes its guest is asked for.
+        bytes: u64,
+    },
     /// `type NAME TEXT...`
     Type {
         /// Which VM.
@@ -154,6 +161,7 @@ vm serve NAME FROM ip=ADDRESS [PARAMETER]
                                  each TCP connection to port 80 of ADDRESS gets a fork of its own of FROM, until vm destroy
                                  NAME; port=, forks=, waiting=, half-open=, abandoned=, longest= and those of vm fork
 vm reset NAME                    has a fork go on as its frozen VM was, again
+vm balloon NAME SIZE             asks its guest to give back SIZE of its memory, as of balloon=yes; 0 asks for nothing
 vm start NAME                    starts it; a fork goes on as its frozen VM was, again
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
@@ -212,6 +220,7 @@ impl Command {
             ("vm", Some(what @ ("freeze" | "fork" | "serve" | "reset"))) => {
                 Self::Forks(Forks::read(what, name(third)?, words)?)
             }
+            ("vm", Some("balloon")) => Self::balloon(name(third)?, words.next())?,
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -280,6 +289,12 @@ impl Command {
             ("poweroff", _) => Self::PowerOff,
             _ => return Err("there is no such command: try 'help'"),
         })
+    }
+
+    /// `vm balloon`, with what stands behind the name.
+    fn balloon(name: String, size: Option<&str>) -> Result<Self, &'static str> {
+        let bytes = size.and_then(bytes).ok_or("vm balloon needs a size: vm balloon NAME 256M")?;
+        Ok(Self::Balloon { name, bytes })
     }
 
     /// The commands of boot arguments.

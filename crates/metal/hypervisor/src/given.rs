@@ -73,6 +73,11 @@ impl Pages {
         bits.set(bits.get() | 1 << (page % BITS));
     }
 
+    /// Whether it has page `page`, of those of the block.
+    pub fn contains(&self, page: usize) -> bool {
+        self.0[page / BITS % WORDS].get() >> (page % BITS) & 1 != 0
+    }
+
     /// The first pages from `from` on that it has, and that follow each other; perhaps not all that do.
     fn next(&self, from: usize) -> Option<Range<usize>> {
         let (number, found) = first_word(from, |number| Some(self.0.get(number)?.get()))?;

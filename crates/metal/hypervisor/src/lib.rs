@@ -25,6 +25,7 @@ pub mod flat;
 pub mod flights;
 pub mod given;
 pub mod identity;
+pub mod in_use;
 pub mod late;
 pub mod line;
 pub mod log;

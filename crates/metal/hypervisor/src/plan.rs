@@ -38,6 +38,8 @@ pub struct Plan {
     pub its: bool,
     /// It has a virtio console beside its serial port.
     pub hvc: bool,
+    /// It has a balloon.
+    pub balloon: bool,
     /// Its weight in the division of processor time.
     pub weight: u32,
     /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
@@ -114,6 +116,7 @@ impl Plan {
             card: Card::default(),
             its: false,
             hvc: false,
+            balloon: false,
             weight: Share::WEIGHT,
             cap: None,
             starts: true,
@@ -194,8 +197,8 @@ impl Plan {
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
         let mut plan = self.changed(name, parameters, None)?;
         let same = |plan: &Self| {
-            let Self { vcpus, memory, disk, partition, card, its, hvc, .. } = plan;
-            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its, *hvc)
+            let Self { vcpus, memory, disk, partition, card, its, hvc, balloon, .. } = plan;
+            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its, *hvc, *balloon)
         };
         if same(&plan) != same(self) {
             return Err(
@@ -233,11 +236,12 @@ impl Plan {
                 }
                 _ => return wrong("a VM can have at most 1023G reserved for it"),
             },
-            "overcommit" | "its" | "hvc" | "start" => {
+            "overcommit" | "its" | "hvc" | "balloon" | "start" => {
                 let flag = match name {
                     "overcommit" => &mut self.overcommit,
                     "its" => &mut self.its,
                     "hvc" => &mut self.hvc,
+                    "balloon" => &mut self.balloon,
                     _ => &mut self.starts,
                 };
                 *flag = match value {
@@ -278,7 +282,7 @@ impl Plan {
                 Ok(true) => {}
                 Ok(false) => {
                     return wrong(
-                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, hvc=, weight=, cap= and start=",
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, hvc=, balloon=, weight=, cap= and start=",
                     );
                 }
                 Err(what) => return wrong(what),

@@ -9,7 +9,7 @@ use mayfly_devices::pl011::Pl011;
 use mayfly_devices::psci::{Core, Outcome, Psci};
 use mayfly_devices::rtc::Pl031;
 use mayfly_devices::virtio::net::Net;
-use mayfly_devices::virtio::{Block, Console, Disk, DiskError, Entropy, Mmio};
+use mayfly_devices::virtio::{Balloon, Block, Console, Disk, DiskError, Entropy, Mmio};
 use mayfly_hypervisor::arm64::state::{self, Fresh, NotStopped, Parts, Shape, Start};
 use mayfly_hypervisor::needs;
 use mayfly_state::{Error, NoRoom, SectionWriter, State, Writer};
@@ -18,8 +18,14 @@ use proptest::prelude::*;
 
 const VCPUS: usize = 3;
 const NOW: u64 = 1_700_000_000;
-const SHAPE: Shape =
-    Shape { memory: 1 << 28, vcpus: 3, has_disk: true, has_card: true, has_console: true };
+const SHAPE: Shape = Shape {
+    memory: 1 << 28,
+    vcpus: 3,
+    has_disk: true,
+    has_card: true,
+    has_console: true,
+    has_balloon: true,
+};
 const ALLOWED: Allowed = Allowed {
     counters: Some(Offered { version: 4, count: 6, events: [0; 2] }),
     aarch32: false,
@@ -81,6 +87,7 @@ struct Machine {
     disk: Option<Mmio<Block<Empty>>>,
     card: Option<Mmio<Net>>,
     console: Option<Mmio<Console>>,
+    balloon: Option<Mmio<Balloon>>,
     vcpus: Vec<Thread>,
 }
 
@@ -138,6 +145,7 @@ impl Machine {
             disk: shape.has_disk.then(|| Mmio::new(Block::new(Empty, "mayfly"))),
             card: shape.has_card.then(|| Mmio::new(Net::new([2, 0, 0, 0, 0, 1]))),
             console: shape.has_console.then(|| Mmio::new(Console::new())),
+            balloon: shape.has_balloon.then(|| Mmio::new(Balloon::new())),
         }
     }
 
@@ -156,6 +164,7 @@ impl Machine {
             disk: self.disk.as_ref(),
             card: self.card.as_ref(),
             console: self.console.as_ref(),
+            balloon: self.balloon.as_ref(),
         };
         parts.save(&self.vcpus, &mut writer)?;
         Ok(writer.finish())
@@ -189,6 +198,7 @@ impl Machine {
             disk: machine.disk.as_mut(),
             card: machine.card.as_mut(),
             console: machine.console.as_mut(),
+            balloon: machine.balloon.as_mut(),
         };
         let loaded = fresh.load(from.sections(), cores(), |number, resumed| {
             let (mut general, mut context) = (Registers::default(), context(number as usize));
@@ -252,6 +262,10 @@ impl Machine {
                 if let Some(console) = &mut self.console {
                     console.write(word(at, 0x100), &bytes);
                 }
+                if let Some(balloon) = &mut self.balloon {
+                    balloon.write(word(at, 0x110), &bytes);
+                    balloon.ask_for(value as u32);
+                }
             }
         }
     }
@@ -295,9 +309,9 @@ fn a_thousand_machines_are_loaded_from_one_state() {
 #[test]
 fn a_machine_that_was_just_made_has_the_bytes_of_these_versions() {
     let bytes = Machine::new(SHAPE).save().unwrap();
-    assert_eq!(bytes.len(), 1240 + 1616 * VCPUS);
+    assert_eq!(bytes.len(), 1424 + 1616 * VCPUS);
     let checksum = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
-    assert_eq!(checksum, 0x83cc_0135, "{checksum:#010x}");
+    assert_eq!(checksum, 0x4b23_368e, "{checksum:#010x}");
 }
 
 #[test]
@@ -314,11 +328,13 @@ fn a_state_is_not_loaded_into_a_machine_of_another_shape() {
         (Shape { has_disk: false, ..SHAPE }, "section `vm` 0 has 0x1 as disk"),
         (Shape { has_card: false, ..SHAPE }, "section `vm` 0 has 0x1 as card"),
         (Shape { has_console: false, ..SHAPE }, "section `vm` 0 has 0x1 as console"),
+        (Shape { has_balloon: false, ..SHAPE }, "section `vm` 0 has 0x1 as balloon"),
     ] {
         assert_eq!(load(&bytes, shape), Err(error.to_owned()));
     }
     // Neither has what the other has not.
-    let bare = Shape { has_disk: false, has_card: false, has_console: false, ..SHAPE };
+    let bare =
+        Shape { has_disk: false, has_card: false, has_console: false, has_balloon: false, ..SHAPE };
     let bytes = Machine::new(bare).save().unwrap();
     assert_eq!(load(&bytes, bare), Ok(()));
 }

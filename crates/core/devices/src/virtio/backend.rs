@@ -41,6 +41,17 @@ pub(crate) trait Backend {
         0
     }
 
+    /// The driver writes this number at `offset` into its configuration; while it has the device work, if `works`.
+    fn set_config(&mut self, offset: u64, value: u32, works: bool) {
+        let _ = (offset, value, works);
+    }
+
+    /// The registers of its configuration that its driver's writes alone change.
+    const WRITTEN: &'static [u64] = &[];
+
+    /// Those that change also without a write. Of both there are at most [`MOST_WORDS`](super::shown::MOST_WORDS).
+    const CHANGED: &'static [u64] = &[];
+
     /// What it takes from a saved state.
     type Saved;
 

@@ -182,32 +182,4 @@ impl Mmio<Console> {
         self.give_back_chain(RECEIVE, Used { head, written: now as u32 }, memory)?;
         Ok(Some(now))
     }
-
-    /// The next chain of a queue; its head. Where there is none, the driver tells when there is.
-    fn next_chain(
-        &mut self,
-        queue: usize,
-        memory: &impl GuestMemory,
-    ) -> Result<Option<u16>, Malformed> {
-        let rules = self.rules();
-        let (queue, chain) = self.queue(queue);
-        match queue.next(rules, chain, memory)? {
-            // Looked for again once: a driver that takes back what it has offered is not followed.
-            None if queue.rest(rules, memory)? => queue.next(rules, chain, memory),
-            found => Ok(found),
-        }
-    }
-
-    fn give_back_chain(
-        &mut self,
-        queue: usize,
-        used: Used,
-        memory: &impl GuestMemory,
-    ) -> Result<(), Malformed> {
-        let rules = self.rules();
-        if self.queue(queue).0.complete(rules, &[used], memory)? {
-            self.tell();
-        }
-        Ok(())
-    }
 }

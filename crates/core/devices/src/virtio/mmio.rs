@@ -148,7 +148,7 @@ impl<D: Device> Mmio<D> {
     }
 
     /// Writes `data`, little-endian, at `offset`; whether the queues are to be looked at ([`Mmio::serve`]). Registers
-    /// are written by 32 bits at a time; whatever else is written is ignored, and so is the configuration.
+    /// and what may be written of the configuration are written by 32 bits at a time; whatever else is written is ignored.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> bool {
         let Ok(value) = data.try_into().map(u32::from_le_bytes) else { return false };
         match offset {
@@ -160,6 +160,9 @@ impl<D: Device> Mmio<D> {
             0x064 => self.interrupts &= !value,
             0x070 => self.set_status(value),
             0x038 | 0x044 | 0x080..=0x0a4 => self.set_queue(offset, value),
+            0x100.. => {
+                self.device.set_config(offset - 0x100, value, self.status & status::DRIVER_OK != 0);
+            }
             _ => {}
         }
         false
@@ -253,8 +256,12 @@ impl<D: Device> Mmio<D> {
 
     /// Whether the driver has the device work, and has turned that queue on.
     pub(super) fn is_live(&self, queue: usize) -> bool {
-        let live = self.status & (status::DRIVER_OK | status::NEEDS_RESET) == status::DRIVER_OK;
-        live && self.queues[queue].ready
+        self.works() && self.queues[queue].ready
+    }
+
+    /// Whether the driver has the device work.
+    pub(super) const fn works(&self) -> bool {
+        self.status & (status::DRIVER_OK | status::NEEDS_RESET) == status::DRIVER_OK
     }
 
     /// What has been agreed about rings.
@@ -296,6 +303,35 @@ impl<D: Device> Mmio<D> {
     /// A queue, and room for a chain.
     pub(super) fn queue(&mut self, queue: usize) -> (&mut Queue, &mut Chain) {
         (&mut self.queues[queue], &mut self.chain)
+    }
+
+    /// The next chain of a queue; its head. Where there is none, the driver tells when there is.
+    pub(super) fn next_chain(
+        &mut self,
+        queue: usize,
+        memory: &impl GuestMemory,
+    ) -> Result<Option<u16>, Malformed> {
+        let rules = self.rules();
+        let (queue, chain) = self.queue(queue);
+        match queue.next(rules, chain, memory)? {
+            // Looked for again once: a driver that takes back what it has offered is not followed.
+            None if queue.rest(rules, memory)? => queue.next(rules, chain, memory),
+            found => Ok(found),
+        }
+    }
+
+    /// Gives a chain of a queue back. The driver may be told.
+    pub(super) fn give_back_chain(
+        &mut self,
+        queue: usize,
+        used: Used,
+        memory: &impl GuestMemory,
+    ) -> Result<(), Malformed> {
+        let rules = self.rules();
+        if self.queue(queue).0.complete(rules, &[used], memory)? {
+            self.tell();
+        }
+        Ok(())
     }
 
     /// What is behind the registers.

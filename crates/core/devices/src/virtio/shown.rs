@@ -16,15 +16,25 @@ use super::mmio::{Mmio, SIZE};
 
 const INTERRUPT_STATUS: u64 = 0x060;
 
-/// The other words that change, of registers and configuration, in the order in which they are renewed. The last two,
-/// of the configuration and Status, change also without a write of the driver's.
-const WORDS: [u64; 5] = [0x010, 0x034, 0x044, 0x104, 0x070];
-const CHANGE_BY_WRITES_ALONE: usize = 3;
+/// The registers beside it that change by the driver's writes alone, and the last one, which changes also without.
+const WRITTEN: [u64; 3] = [0x010, 0x034, 0x044];
+const STATUS: u64 = 0x070;
+
+/// The most words of a configuration that change.
+pub(super) const MOST_WORDS: usize = 3;
+const WORDS: usize = WRITTEN.len() + MOST_WORDS + 1;
+
+/// The words that change, in the order in which they are renewed: first those that change by the driver's writes alone.
+fn words<D: Device>() -> impl Iterator<Item = u64> {
+    const { assert!(D::WRITTEN.len() + D::CHANGED.len() <= MOST_WORDS) }
+    let configuration = D::WRITTEN.iter().chain(D::CHANGED).copied();
+    WRITTEN.into_iter().chain(configuration).chain([STATUS])
+}
 
 /// What a guest was shown of the registers of a device.
 #[derive(Debug)]
 pub struct Shown {
-    words: [u32; WORDS.len()],
+    words: [u32; WORDS],
     reasons: u32,
 }
 
@@ -51,8 +61,11 @@ impl Shown {
                 put(offset, value)?;
             }
         }
-        let words = WORDS.map(|offset| word(device, offset));
-        Ok(Self { words, reasons: word(device, INTERRUPT_STATUS) })
+        let mut shown = [0; WORDS];
+        for (offset, shown) in words::<D>().zip(&mut shown) {
+            *shown = word(device, offset);
+        }
+        Ok(Self { words: shown, reasons: word(device, INTERRUPT_STATUS) })
     }
 
     /// The driver has written a register: shows all that has changed. A word that `put` does not show is tried again the next
@@ -71,7 +84,7 @@ impl Shown {
         device: &Mmio<D>,
         put: impl FnMut(u64, u32) -> Result<(), E>,
     ) {
-        self.renew(device, CHANGE_BY_WRITES_ALONE, put);
+        self.renew(device, WRITTEN.len() + D::WRITTEN.len(), put);
     }
 
     fn renew<D: Device, E>(
@@ -87,7 +100,7 @@ impl Shown {
         };
         let reasons = word(device, INTERRUPT_STATUS);
         show(INTERRUPT_STATUS, reasons & self.reasons, &mut self.reasons);
-        for (offset, shown) in WORDS.into_iter().zip(&mut self.words).skip(first) {
+        for (offset, shown) in words::<D>().zip(&mut self.words).skip(first) {
             show(offset, word(device, offset), shown);
         }
         show(INTERRUPT_STATUS, reasons, &mut self.reasons);

@@ -8,88 +8,18 @@ use proptest::prelude::*;
 
 use crate::ALL;
 use crate::guest::*;
+use crate::queues::{self, Ring, SIZE, buffer, place};
 use crate::shown::Shown;
 use crate::state::{any_forgery, config, forged, loaded, saved};
 
 const RECEIVE: usize = 0;
 const TRANSMIT: usize = 1;
 
-/// Descriptors of a queue.
-const SIZE: u16 = 16;
-
-/// Where a queue has its parts, and its buffers.
-fn place(queue: usize, part: u64) -> u64 {
-    BASE + 0x4000 * queue as u64 + 0x1000 * part
-}
-
-fn buffer(queue: usize, head: u16) -> u64 {
-    DATA + 0x2_0000 * queue as u64 + 0x1000 * u64::from(head)
-}
-
-/// What a driver has made available of a queue, and seen used; and its next descriptor.
-#[derive(Clone, Copy, Default)]
-struct Ring {
-    next: u16,
-    available: u16,
-    used: u16,
-}
-
-struct Guest {
-    memory: Memory,
-    device: Mmio<Console>,
-    rings: [Ring; 2],
-}
+type Guest = queues::Guest<Console>;
 
 impl Guest {
     fn new(features: u64) -> Self {
-        let (memory, device) = (Memory::new(), Mmio::new(Console::new()));
-        let mut guest = Self { memory, device, rings: [Ring::default(); 2] };
-        guest.begin(features);
-        guest
-    }
-
-    /// The driver begins anew.
-    fn begin(&mut self, features: u64) {
-        assert!(agree(&mut self.device, features));
-        self.rings = [Ring::default(); 2];
-        for queue in 0..2 {
-            self.turn_on(queue);
-        }
-        set(&mut self.device, 0x70, 0xf);
-    }
-
-    fn turn_on(&mut self, queue: usize) {
-        for part in [1, 2] {
-            self.memory.put(place(queue, part), &[0; 0x100]);
-        }
-        set(&mut self.device, 0x30, queue as u32);
-        set(&mut self.device, 0x38, SIZE.into());
-        for (part, offset) in [0x80, 0x90, 0xa0].into_iter().enumerate() {
-            set(&mut self.device, offset, place(queue, part as u64) as u32);
-            set(&mut self.device, offset + 4, 0);
-        }
-        set(&mut self.device, 0x44, 1);
-        assert_eq!(get(&self.device, 0x44), 1);
-    }
-
-    /// Makes a chain of these pieces available. Returns whether the device is to be told.
-    fn offer(&mut self, queue: usize, pieces: &[(u64, u32)], writes: bool) -> bool {
-        let ring = &mut self.rings[queue];
-        let head = ring.next;
-        ring.next = (head + pieces.len() as u16) % SIZE;
-        let flags = if writes { WRITE } else { 0 };
-        for (index, &(address, len)) in (0..).zip(pieces) {
-            let more = if usize::from(index) + 1 < pieces.len() { NEXT } else { 0 };
-            let at = (head + index) % SIZE;
-            let fields = (address, len, flags | more, (at + 1) % SIZE);
-            descriptor(&self.memory, place(queue, 0), at, fields);
-        }
-        let at = place(queue, 1) + 4 + 2 * u64::from(ring.available % SIZE);
-        self.memory.put(at, &head.to_le_bytes());
-        ring.available = ring.available.wrapping_add(1);
-        self.memory.store_release(place(queue, 1) + 2, ring.available).unwrap();
-        let event = self.memory.word(place(queue, 2) + 4 + 8 * u64::from(SIZE));
-        ring.available.wrapping_sub(event) == 1
+        Self::with(Mmio::new(Console::new()), features)
     }
 
     /// Sends bytes in pieces that end at these places.
@@ -110,18 +40,6 @@ impl Guest {
     fn make_room(&mut self, len: u32) -> bool {
         let at = buffer(RECEIVE, self.rings[RECEIVE].next);
         self.offer(RECEIVE, &[(at, len)], true)
-    }
-
-    /// What the device has used next: its head, and how many bytes it has written.
-    fn used(&mut self, queue: usize) -> Option<(u32, u32)> {
-        let used = self.rings[queue].used;
-        if self.memory.word(place(queue, 2) + 2) == used {
-            return None;
-        }
-        let element = self.memory.get(place(queue, 2) + 4 + 8 * u64::from(used % SIZE), 8);
-        self.rings[queue].used = used.wrapping_add(1);
-        let number = |at: usize| u32::from_le_bytes(element[at..at + 4].try_into().unwrap());
-        Some((number(0), number(4)))
     }
 
     /// What the driver has been given next.

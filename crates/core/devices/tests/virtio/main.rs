@@ -1,9 +1,11 @@
 //! Virtio devices: what the specification says, and drivers that do not keep to it.
 
+mod balloon;
 mod clearing;
 mod console;
 mod guest;
 mod hostile;
+mod queues;
 mod remote;
 mod rings;
 mod saved;

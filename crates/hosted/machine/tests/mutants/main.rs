@@ -10,6 +10,7 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod balloon;
 mod buses;
 mod caches;
 mod copy;
@@ -120,7 +121,7 @@ const PROTOCOLS: [(&[Mutant], Checker); 14] = [
 ];
 
 /// The steps of what has neither threads nor hardware. The sample has none of them.
-const RULES: [&[Mutant]; 3] = [buses::MUTANTS, disks::MUTANTS, dispatch::MUTANTS];
+const RULES: [&[Mutant]; 4] = [balloon::MUTANTS, buses::MUTANTS, disks::MUTANTS, dispatch::MUTANTS];
 
 fn all() -> impl Iterator<Item = &'static Mutant> {
     PROTOCOLS.into_iter().flat_map(|(mutants, _)| mutants).chain(RULES.into_iter().flatten())

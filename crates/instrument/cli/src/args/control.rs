@@ -109,6 +109,13 @@ pub(crate) enum Request {
         /// The fork
         name: String,
     },
+    /// Ask the guest of a VM to give back some of its memory
+    Balloon {
+        /// The VM
+        name: String,
+        /// How much: a number of bytes, or of K, M, G; 0 asks for nothing
+        size: String,
+    },
     /// Print the state, the memory and the CPU time of a VM, or of all
     Stat {
         /// The VM

@@ -63,6 +63,10 @@ pub const CARD_INTERRUPT: u32 = 50;
 pub const CONSOLE: u64 = 0x0a00_0600;
 /// Its interrupt.
 pub const CONSOLE_INTERRUPT: u32 = 51;
+/// The balloon, a virtio device.
+pub const BALLOON: u64 = 0x0a00_0800;
+/// Its interrupt.
+pub const BALLOON_INTERRUPT: u32 = 52;
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_BYTES: u64 = 0x200;
 /// How many SPIs there are. Few: a guest writes a register for each.
@@ -131,6 +135,8 @@ pub struct Guest<'a> {
     pub has_card: bool,
     /// Whether it has a console beside its serial port.
     pub has_console: bool,
+    /// Whether it has a balloon.
+    pub has_balloon: bool,
     /// Whether its interrupt controller has an ITS.
     pub has_its: bool,
     /// Whether its processors have performance counters.
@@ -181,6 +187,9 @@ impl Guest<'_> {
         }
         if self.has_console {
             virtio(&mut tree, CONSOLE, CONSOLE_INTERRUPT);
+        }
+        if self.has_balloon {
+            virtio(&mut tree, BALLOON, BALLOON_INTERRUPT);
         }
         tree.end();
         look();
@@ -354,6 +363,7 @@ mod tests {
             has_disk: true,
             has_card: true,
             has_console: true,
+            has_balloon: true,
             has_its: true,
             has_counters: true,
             arguments: "console=ttyAMA0",
@@ -379,6 +389,7 @@ mod tests {
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000600", "interrupts")[4..8], 19_u32.to_be_bytes());
+        assert_eq!(value("/virtio_mmio@a000800", "interrupts")[4..8], 20_u32.to_be_bytes());
         let its = "/intc@8000000/its@8080000";
         assert_eq!(value(its, "reg")[..8], ITS.to_be_bytes());
         assert!(value(its, "msi-controller").is_empty());
@@ -396,6 +407,7 @@ mod tests {
         let bytes = Guest {
             has_disk: false,
             has_console: false,
+            has_balloon: false,
             has_its: false,
             has_counters: false,
             ..guest()
@@ -404,6 +416,7 @@ mod tests {
         let tree = Fdt::new(&bytes).unwrap();
         assert!(tree.find_node("/virtio_mmio@a000200").is_none());
         assert!(tree.find_node("/virtio_mmio@a000600").is_none());
+        assert!(tree.find_node("/virtio_mmio@a000800").is_none());
         assert!(tree.find_node("/pmu").is_none());
         assert!(tree.find_node("/intc@8000000/its@8080000").is_none());
     }
@@ -418,6 +431,7 @@ mod tests {
             DISK_INTERRUPT,
             CARD_INTERRUPT,
             CONSOLE_INTERRUPT,
+            BALLOON_INTERRUPT,
         ];
         for (number, interrupt) in interrupts.iter().enumerate() {
             assert!((32..32 + SHARED_INTERRUPTS).contains(interrupt));
@@ -436,6 +450,7 @@ mod tests {
             (DISK, VIRTIO_BYTES),
             (CARD, VIRTIO_BYTES),
             (CONSOLE, VIRTIO_BYTES),
+            (BALLOON, VIRTIO_BYTES),
             (VIRTIO + VIRTIO_PAGE_BYTES, 0),
             (MEMORY, BLOCK),
         ] {

@@ -6,7 +6,7 @@
 //! | `arm64` | 0 | its processors, and where its virtual counter is ([`saved`]) |
 //! | `gic`, `psci`, `pl011`, `pl031` | 0 | its interrupt controller, power states, serial port and clock |
 //! | `its` | 0 | its ITS and its LPIs, if it has them |
-//! | `virtio` | 0, 1, 2, 3 | its source of entropy; its disk, its card and its virtio console, if it has them |
+//! | `virtio` | 0, 1, 2, 3, 4 | its source of entropy; its disk, its card, its virtio console and its balloon, if it has them |
 //! | `vcpu-start`, `gic-vcpu`, `arm64-vcpu` | that of the vCPU | a vCPU: where it begins, if it was turned on and has not begun; its CPU interface; its registers |
 //!
 //! The bytes of its memory and of its disk are not part of it, nor is the generator behind its source of entropy. Before it
@@ -17,13 +17,15 @@ use mayfly_arm64::saved;
 use mayfly_arm64::vcpu;
 use mayfly_devices::psci::{self, Core, Psci};
 use mayfly_devices::virtio::net::Net;
-use mayfly_devices::virtio::{self, Block, Console, Device, Disk, Entropy, Mmio, NotDrained};
+use mayfly_devices::virtio::{
+    self, Balloon, Block, Console, Device, Disk, Entropy, Mmio, NotDrained,
+};
 use mayfly_devices::{pl011, rtc};
 use mayfly_state::{Error, Kind, SectionReader, SectionWriter, Sections, Writer};
 use mayfly_vgic::{CpuInterface, DISTRIBUTOR_STATE, ITS_STATE, Kick, VCPU_STATE, VcpuInside, Vgic};
 
 /// The section of the shape of a VM.
-pub const VM: Kind = Kind::new("vm", 2);
+pub const VM: Kind = Kind::new("vm", 3);
 /// The section that says where a vCPU begins.
 pub const START: Kind = Kind::new("vcpu-start", 1);
 
@@ -31,9 +33,11 @@ const ENTROPY: u32 = 0;
 const DISK: u32 = 1;
 const CARD: u32 = 2;
 const CONSOLE: u32 = 3;
+const BALLOON: u32 = 4;
 
 /// How large a VM is, and which devices it has: a state is loaded into one of the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each says whether a device is there")]
 pub struct Shape {
     /// Its memory, in bytes.
     pub memory: u64,
@@ -45,6 +49,8 @@ pub struct Shape {
     pub has_card: bool,
     /// Whether it has a virtio console.
     pub has_console: bool,
+    /// Whether it has a balloon.
+    pub has_balloon: bool,
 }
 
 impl Shape {
@@ -54,6 +60,7 @@ impl Shape {
         to.flag(self.has_disk);
         to.flag(self.has_card);
         to.flag(self.has_console);
+        to.flag(self.has_balloon);
     }
 
     fn load(&self, mut from: SectionReader<'_>) -> Result<(), Error> {
@@ -62,6 +69,7 @@ impl Shape {
         from.expect_flag("disk", self.has_disk)?;
         from.expect_flag("card", self.has_card)?;
         from.expect_flag("console", self.has_console)?;
+        from.expect_flag("balloon", self.has_balloon)?;
         from.end()
     }
 }
@@ -166,6 +174,8 @@ pub struct Parts<'a, K, C, D, F> {
     pub card: Option<&'a Mmio<Net>>,
     /// Its virtio console, if the shape has one.
     pub console: Option<&'a Mmio<Console>>,
+    /// Its balloon, if the shape has one.
+    pub balloon: Option<&'a Mmio<Balloon>>,
 }
 
 impl<K, C, D, F> Parts<'_, K, C, D, F>
@@ -199,6 +209,7 @@ where
         save_virtio(self.disk, DISK, writer)?;
         save_virtio(self.card, CARD, writer)?;
         save_virtio(self.console, CONSOLE, writer)?;
+        save_virtio(self.balloon, BALLOON, writer)?;
         for (number, vcpu) in (0..).zip(vcpus) {
             if !is_consistent(self.psci, number, vcpu.start()) {
                 return Err(NotStopped::Vcpu { vcpu: number });
@@ -244,6 +255,8 @@ pub struct Fresh<'a, K, D, F> {
     pub card: Option<&'a mut Mmio<Net>>,
     /// Its virtio console, if the shape has one.
     pub console: Option<&'a mut Mmio<Console>>,
+    /// Its balloon, if the shape has one.
+    pub balloon: Option<&'a mut Mmio<Balloon>>,
 }
 
 /// What a VM that was loaded has, beside its vCPUs.
@@ -297,6 +310,7 @@ where
         load_virtio(self.disk, DISK, &mut sections)?;
         load_virtio(self.card, CARD, &mut sections)?;
         load_virtio(self.console, CONSOLE, &mut sections)?;
+        load_virtio(self.balloon, BALLOON, &mut sections)?;
         for number in 0..self.shape.vcpus {
             let start = load_start(&psci, number, sections.take(START, number)?)?;
             let interface =

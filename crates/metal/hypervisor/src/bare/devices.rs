@@ -1,4 +1,5 @@
-//! The devices of a VM beside its serial port, for one run of it: disk, network card, virtio console, entropy, clock, and the
+//! The devices of a VM beside its serial port, for one run of it: disk, network card, virtio console, balloon, entropy, clock, and
+//! the
 //! thread that works for them.
 
 use alloc::boxed::Box;
@@ -6,7 +7,7 @@ use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
 use mayfly_devices::virtio::net::Net;
-use mayfly_devices::virtio::{Block, Console, Entropy, Mmio};
+use mayfly_devices::virtio::{Balloon, Block, Console, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
 use mayfly_vm::iobus::IoRange;
@@ -18,9 +19,10 @@ use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
-    CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT, RealTimeClock,
-    VIRTIO, VIRTIO_BYTES,
+    BALLOON, CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT,
+    RealTimeClock, VIRTIO, VIRTIO_BYTES,
 };
+use balloon::GivenBack;
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
@@ -32,6 +34,7 @@ use uart::{Plug, Uart};
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
+pub(crate) mod balloon;
 mod shown;
 mod turn;
 mod virtio;
@@ -61,6 +64,7 @@ pub(crate) struct Devices {
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     hvc: Option<Arc<Hvc>>,
+    given_back: Option<Arc<GivenBack>>,
     clock: Arc<Clock>,
     its: Option<Its>,
     lines: Arc<Lines>,
@@ -72,6 +76,7 @@ pub(crate) struct Raw {
     pub(crate) disk: Option<Box<Mmio<Block<Frames>>>>,
     pub(crate) card: Option<Box<Mmio<Net>>>,
     pub(crate) console: Option<Box<Mmio<Console>>>,
+    pub(crate) balloon: Option<Box<Mmio<Balloon>>>,
 }
 
 impl Raw {
@@ -81,7 +86,8 @@ impl Raw {
         let card = plan.card.network.is_some();
         let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
         let console = plan.hvc.then(|| Box::new(hvc::make(())));
-        Self { entropy: Box::new(make_entropy(fill())), disk, card, console }
+        let balloon = plan.balloon.then(|| Box::new(balloon::make(())));
+        Self { entropy: Box::new(make_entropy(fill())), disk, card, console, balloon }
     }
 
     /// Bytes of heap that they have.
@@ -90,14 +96,19 @@ impl Raw {
             + self.disk.as_deref().map_or(0, size_of_val)
             + self.card.as_deref().map_or(0, size_of_val)
             + self.console.as_deref().map_or(0, size_of_val)
+            + self.balloon.as_deref().map_or(0, size_of_val)
     }
 
     /// Each of them.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        let Self { entropy, disk, card, console } = self;
-        let (disk, card, console) =
-            (disk.as_deref_mut(), card.as_deref_mut(), console.as_deref_mut());
-        Parts { entropy, disk, card, console }
+        let Self { entropy, disk, card, console, balloon } = self;
+        let (disk, card, console, balloon) = (
+            disk.as_deref_mut(),
+            card.as_deref_mut(),
+            console.as_deref_mut(),
+            balloon.as_deref_mut(),
+        );
+        Parts { entropy, disk, card, console, balloon }
     }
 }
 
@@ -107,6 +118,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) disk: Option<&'a mut Mmio<Block<Frames>>>,
     pub(crate) card: Option<&'a mut Mmio<Net>>,
     pub(crate) console: Option<&'a mut Mmio<Console>>,
+    pub(crate) balloon: Option<&'a mut Mmio<Balloon>>,
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -134,9 +146,11 @@ impl Devices {
         let entropy = Virtio::new(world, fill(), make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
         let card = Card::try_new(&plan.card, &plan.name, world, &lines, &bell);
         let hvc = plan.hvc.then(|| Arc::new(Hvc::new(world, &lines, &bell)));
+        let given_back =
+            plan.balloon.then(|| Arc::new(GivenBack::new(world, plan.memory, &lines, &bell)));
         let clock = Arc::new(Clock::new(&lines, &bell));
         let its = Its::of(&lines);
-        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its, lines }
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, given_back, clock, its, lines }
     }
 
     /// Each of them, and where its registers are.
@@ -145,12 +159,15 @@ impl Devices {
         let disk = self.disk.as_ref().map(Disk::registers);
         let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
         let hvc = self.hvc.as_ref().map(|hvc| -> Arc<dyn Device> { hvc.clone() });
+        let balloon =
+            self.given_back.as_ref().map(|balloon| -> Arc<dyn Device> { balloon.clone() });
         let entropy: Arc<dyn Device> = self.entropy.clone();
         let clock: Arc<dyn Device> = self.clock.clone();
         disk.map(|disk| (range(DISK, VIRTIO_BYTES), disk))
             .into_iter()
             .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
             .chain(hvc.map(|hvc| (range(CONSOLE, VIRTIO_BYTES), hvc)))
+            .chain(balloon.map(|balloon| (range(BALLOON, VIRTIO_BYTES), balloon)))
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
     }
 
@@ -159,19 +176,22 @@ impl Devices {
     pub(crate) fn resumed(
         world: &Arc<World>,
         controller: &Arc<Controller>,
+        plan: &Plan,
         raw: Raw,
         clock: RealTimeClock,
         seat: Option<Seat>,
     ) -> Self {
         let (bell, lines) = (Arc::<Bell>::default(), Arc::new(Lines::new(controller)));
-        let Raw { entropy, disk, card, console } = raw;
+        let Raw { entropy, disk, card, console, balloon } = raw;
         let disk = disk.map(|disk| Disk::made(world, disk, &lines, &bell));
         let card = card.map(|card| Card::made(world, card, seat, &lines, &bell));
         let hvc = console.map(|console| Arc::new(Hvc::made(world, console, &lines, &bell)));
+        let given_back = balloon
+            .map(|balloon| Arc::new(GivenBack::made(world, balloon, plan.memory, &lines, &bell)));
         let entropy = Virtio::made(world, entropy, make_entropy, &lines, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::resumed(clock, &lines, &bell));
         let its = Its::of(&lines);
-        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, clock, its, lines }
+        Self { bell, disk, entropy: Arc::new(entropy), card, hvc, given_back, clock, its, lines }
     }
 
     /// Has them go on as others were, which those that are virtio do already, and `clock` was theirs; with their lines to
@@ -197,6 +217,9 @@ impl Devices {
         if let Some(hvc) = &self.hvc {
             hvc.virtio().goes_on();
         }
+        if let Some(balloon) = &self.given_back {
+            balloon.virtio().goes_on();
+        }
     }
 
     /// Does something with those that are virtio. Their thread has ended, or waits.
@@ -206,8 +229,13 @@ impl Devices {
             with_one(disk, |disk| {
                 let card = self.card.as_ref().map(Card::virtio);
                 let hvc = self.hvc.as_deref().map(Hvc::virtio);
+                let balloon = self.given_back.as_deref().map(GivenBack::virtio);
                 with_one(card, |card| {
-                    with_one(hvc, |console| then(Parts { entropy, disk, card, console }))
+                    with_one(hvc, |console| {
+                        with_one(balloon, |balloon| {
+                            then(Parts { entropy, disk, card, console, balloon })
+                        })
+                    })
                 })
             })
         })
@@ -235,7 +263,11 @@ impl Devices {
         if let Some(card) = &self.card {
             card.virtio().show(memory, place(CARD))?;
         }
-        self.hvc.as_ref().map_or(Ok(()), |hvc| hvc.virtio().show(memory, place(CONSOLE)))
+        if let Some(hvc) = &self.hvc {
+            hvc.virtio().show(memory, place(CONSOLE))?;
+        }
+        let balloon = self.given_back.as_ref();
+        balloon.map_or(Ok(()), |balloon| balloon.virtio().show(memory, place(BALLOON)))
     }
 
     /// The guest reads them no more.
@@ -250,6 +282,14 @@ impl Devices {
         if let Some(hvc) = &self.hvc {
             hvc.virtio().hide();
         }
+        if let Some(balloon) = &self.given_back {
+            balloon.virtio().hide();
+        }
+    }
+
+    /// What its guest gives memory back by, if it has that.
+    pub(crate) fn given_back(&self) -> Option<&GivenBack> {
+        self.given_back.as_deref()
     }
 
     /// What a console leads to that has them.
@@ -334,6 +374,9 @@ impl Devices {
             self.entropy.serve(&ram, is_over);
             if let Some(hvc) = &self.hvc {
                 hvc.serve(&ram, terminal, is_over);
+            }
+            if let Some(balloon) = &self.given_back {
+                balloon.serve(&ram, memory, is_over);
             }
             if self.its.as_ref().is_some_and(|its| its.serve(&ram)) {
                 // Others come first, and whoever has to look.

@@ -210,6 +210,7 @@ impl Monitor {
             }
             Command::Forks(command) => self.obey_of_forks(command)?,
             Command::Type { name, text } => type_for(&*self.find(&name)?, &text),
+            Command::Balloon { name, bytes } => self.find(&name)?.ask_for(bytes)?,
             Command::Start(name) => self.start(&self.find(&name)?)?,
             Command::Stop(name) => self.stop(&*self.find(&name)?),
             Command::Kill(name) => self.find(&name)?.end(End::Killed),

@@ -8,6 +8,7 @@ mod arm64;
 pub(crate) mod cpus;
 pub(crate) mod frames;
 pub(crate) mod heap;
+pub(crate) mod in_use;
 pub(crate) mod masked;
 pub(crate) mod once;
 pub(crate) mod serial;

@@ -46,6 +46,16 @@ fn a_service_has_a_name_a_frozen_vm_and_parameters() {
 }
 
 #[test]
+fn a_guest_is_asked_for_a_size_of_memory() {
+    let asked = |bytes| Ok(Command::Balloon { name: "a".to_string(), bytes });
+    assert_eq!(Command::read("vm balloon a 256M"), asked(256 << 20));
+    assert_eq!(Command::read("vm balloon a 0"), asked(0));
+    for line in ["vm balloon", "vm balloon a", "vm balloon a all", "vm balloon a -1"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn a_vm_is_forked_from_a_frozen_one() {
     let forked = |count, parameters: &[&str]| {
         let parameters = parameters.iter().map(ToString::to_string).collect();
@@ -155,7 +165,7 @@ fn every_command_is_helped_with() {
             word.contains("MILLISECONDS")
                 || matches!(
                     word,
-                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]"
+                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]" | "SIZE"
                 )
         };
         let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use super::VERSION;
 use super::lines::{LONGEST, Line};
 use crate::command::{Command, Forks, MOST_FORKS};
-use crate::plan::is_name;
+use crate::plan::{bytes, is_name};
 
 /// The most parameters of a VM.
 const MOST_PARAMETERS: usize = 12;
@@ -57,6 +57,7 @@ struct Fields {
     like: Option<String>,
     from: Option<String>,
     count: Option<u32>,
+    size: Option<String>,
     parameters: Option<Vec<String>>,
     arguments: Option<String>,
 }
@@ -92,6 +93,7 @@ impl<'de> Visitor<'de> for FieldsOf {
                 "like" => set(&mut fields.like, &mut map)?,
                 "from" => set(&mut fields.from, &mut map)?,
                 "count" => set(&mut fields.count, &mut map)?,
+                "size" => set(&mut fields.size, &mut map)?,
                 "arguments" => set(&mut fields.arguments, &mut map)?,
                 "parameters" if fields.parameters.is_none() => {
                     fields.parameters = Some(map.next_value_seed(WordsOf(self.0))?);
@@ -184,6 +186,10 @@ impl Fields {
                 count: self.count.take().map(count).transpose()?,
                 parameters: parameters(self.parameters.take())?,
             }),
+            "balloon" => Command::Balloon {
+                name: vm(self.name.take(), "name")?,
+                bytes: self.size.take().and_then(|size| bytes(&size)).ok_or(Why::Field("size"))?,
+            },
             "stat" => {
                 Command::Stat(self.name.take().map(|name| vm(Some(name), "name")).transpose()?)
             }
@@ -199,6 +205,7 @@ impl Fields {
             ("like", self.like.is_some()),
             ("from", self.from.is_some()),
             ("count", self.count.is_some()),
+            ("size", self.size.is_some()),
             ("parameters", self.parameters.is_some()),
             ("arguments", self.arguments.is_some()),
         ];

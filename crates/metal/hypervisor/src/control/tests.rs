@@ -53,6 +53,13 @@ fn each_request_is_a_command_of_the_monitor() {
     assert_eq!(named("stat"), Ok(Command::Stat(Some(text("a-0")))));
     assert_eq!(command(&json!({ "version": 1, "id": 7, "do": "stat" })), Ok(Command::Stat(None)));
 
+    let balloon = |size: Value| {
+        command(&json!({ "version": 1, "id": 7, "do": "balloon", "name": "a", "size": size }))
+    };
+    let asked = Command::Balloon { name: text("a"), bytes: 256 << 20 };
+    assert_eq!(balloon(json!("256M")), Ok(asked));
+    assert_eq!(balloon(json!("much")), Err(Why::Field("size")));
+
     let fork = |count: Option<u32>| {
         let mut fork = json!({ "version": 1, "id": 7, "do": "fork", "name": "b", "from": "a", "parameters": ["cap=5"] });
         if let Some(count) = count {
@@ -82,6 +89,8 @@ fn a_field_that_is_missing_or_does_not_belong_there_or_cannot_be_is_named() {
         (json!({ "do": "create", "name": "b" }), "like"),
         (json!({ "do": "fork", "name": "b", "like": "a" }), "from"),
         (json!({ "do": "start", "name": "a", "count": 1 }), "count"),
+        (json!({ "do": "start", "name": "a", "size": "1M" }), "size"),
+        (json!({ "do": "balloon", "name": "a" }), "size"),
         (json!({ "do": "stat", "like": "a" }), "like"),
         (json!({ "do": "create", "name": "b", "like": "a", "from": "a" }), "from"),
         (json!({ "do": "fork", "name": "b", "from": "a", "arguments": "" }), "arguments"),

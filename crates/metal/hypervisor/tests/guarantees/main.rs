@@ -289,6 +289,24 @@ impl Machine<'_> {
         self.forget();
     }
 
+    /// A block of a VM becomes single frames.
+    fn part(&mut self, which: Index, piece: Index) {
+        let Some(at) = self.at(which) else { return };
+        let vm = &mut self.vms[at].1;
+        let blocks = vm.pieces.iter().filter(|(_, order)| **order >= 4);
+        let blocks: Vec<(u64, usize)> = blocks.map(|(&first, &order)| (first, order)).collect();
+        if blocks.is_empty() {
+            return;
+        }
+        let (first, order) = blocks[piece.index(blocks.len())];
+        assert!(!self.real.part(first, order + 1) && !self.real.part(first + 1, order));
+        assert!(self.real.part(first, order) && !self.real.part(first, order));
+        vm.pieces.remove(&first);
+        vm.pieces.extend((first..first + (1 << order)).map(|frame| (frame, 0)));
+        // Its chunks are full, and those of other single frames have as much room as before.
+        vm.most += 1 << order;
+    }
+
     /// A share that is leaving is gone when it has nothing.
     fn forget(&mut self) {
         self.vms.retain(|(_, vm)| vm.state != State::Leaving || !vm.pieces.is_empty());
@@ -374,6 +392,7 @@ enum Step {
     /// So many times, in a VM that is ending, or not.
     Ask(Index, usize, usize, bool),
     GiveBack(Index, Index),
+    Part(Index, Index),
     Leave(Index),
     System(usize),
     SystemFrees(Index),
@@ -414,6 +433,7 @@ fn step() -> impl Strategy<Value = Step> {
         9 => (any::<Index>(), order, 1_usize..90, prop::bool::weighted(0.1))
             .prop_map(|(vm, order, times, ending)| Step::Ask(vm, order, times, ending)),
         6 => (any::<Index>(), any::<Index>()).prop_map(|(vm, piece)| Step::GiveBack(vm, piece)),
+        1 => (any::<Index>(), any::<Index>()).prop_map(|(vm, piece)| Step::Part(vm, piece)),
         1 => any::<Index>().prop_map(Step::Leave),
         1 => (0_usize..7).prop_map(Step::System),
         1 => any::<Index>().prop_map(Step::SystemFrees),
@@ -460,6 +480,7 @@ proptest! {
                 Step::Activate(vm) => machine.activate(vm),
                 Step::Ask(vm, order, times, ending) => (0..times).for_each(|_| machine.ask(vm, order, ending)),
                 Step::GiveBack(vm, piece) => machine.give_back(vm, piece),
+                Step::Part(vm, piece) => machine.part(vm, piece),
                 Step::Leave(vm) => if let Some(at) = machine.at(vm) { machine.leave(at) },
                 Step::System(order) => machine.system(order),
                 Step::SystemFrees(piece) => {

@@ -110,6 +110,7 @@ impl Backend for Net {
     const ID: u32 = 1;
     const QUEUES: usize = 3;
     const SERVED: usize = CONTROL;
+    const CHANGED: &'static [u64] = &[0x104];
 
     fn features(&self) -> u64 {
         feature::ALL

@@ -10,9 +10,9 @@ use crate::bare::threads::kick::Places;
 pub(crate) use mayfly_devices::pl011::Pl011 as SerialPort;
 pub(crate) use mayfly_devices::rtc::Pl031 as RealTimeClock;
 pub(crate) use mayfly_hypervisor::arm64::layout::{
-    CARD, CARD_INTERRUPT, CLOCK, CLOCK_BYTES, CLOCK_INTERRUPT, CONSOLE, CONSOLE_INTERRUPT, DISK,
-    DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT, MEMORY, UART, UART_BYTES, UART_INTERRUPT, VIRTIO,
-    VIRTIO_BYTES, VIRTIO_PAGE_BYTES, registers,
+    BALLOON, BALLOON_INTERRUPT, CARD, CARD_INTERRUPT, CLOCK, CLOCK_BYTES, CLOCK_INTERRUPT, CONSOLE,
+    CONSOLE_INTERRUPT, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT, MEMORY, UART, UART_BYTES,
+    UART_INTERRUPT, VIRTIO, VIRTIO_BYTES, VIRTIO_PAGE_BYTES, registers,
 };
 
 /// The vCPUs of a run, which its GIC kicks.

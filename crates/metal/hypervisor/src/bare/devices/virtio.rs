@@ -86,15 +86,19 @@ impl<'a> Ram<'a> {
         if self.memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
     }
 
-    /// A number that a device and its driver share.
-    fn shared(&self, address: u64) -> Result<&AtomicU16, BadAddress> {
+    /// Has `then` use a number that a device and its driver share.
+    fn with_shared<T>(
+        &self,
+        address: u64,
+        then: impl FnOnce(&AtomicU16) -> T,
+    ) -> Result<T, BadAddress> {
         let at = self.place(address, 2)?;
-        let number = if self.waits {
-            self.memory.shared_number(at)
+        let done = if self.waits {
+            self.memory.with_number(at, then)
         } else {
-            self.memory.shared_number_now(at)
+            self.memory.with_number_now(at, then)
         };
-        number.map_err(|fault| self.failed(address, fault))
+        done.map_err(|fault| self.failed(address, fault))
     }
 
     fn failed(&self, address: u64, fault: HostFault) -> BadAddress {
@@ -119,12 +123,11 @@ impl Memory for Ram<'_> {
     }
 
     fn load_acquire(&self, address: u64) -> Result<u16, BadAddress> {
-        Ok(u16::from_le(self.shared(address)?.load(Ordering::Acquire)))
+        self.with_shared(address, |number| u16::from_le(number.load(Ordering::Acquire)))
     }
 
     fn store_release(&self, address: u64, value: u16) -> Result<(), BadAddress> {
-        self.shared(address)?.store(value.to_le(), Ordering::Release);
-        Ok(())
+        self.with_shared(address, |number| number.store(value.to_le(), Ordering::Release))
     }
 }
 

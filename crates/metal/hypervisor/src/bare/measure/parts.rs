@@ -83,6 +83,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         card: Card::default(),
         its: false,
         hvc: false,
+        balloon: false,
         weight: Share::WEIGHT,
         cap: None,
         starts: false,

@@ -5,6 +5,7 @@ use core::fmt::Write;
 use alloc::string::String;
 use mayfly_hypervisor::needs::CHUNK_BYTES;
 use mayfly_hypervisor::plan::Plan;
+use mayfly_vm::platform::address::PAGE_SIZE;
 
 use super::ends;
 use crate::bare::processor::{frames, heap, masked, timer};
@@ -79,6 +80,19 @@ pub(crate) fn stat(machine: &Machine) {
             machine.plan.name,
             machine.plan.reserved() >> 20
         );
+    }
+    let given_back = machine.with_balloon(|balloon| (balloon.pages(), balloon.freed()));
+    if let Some((pages, (freed, nanoseconds))) = given_back {
+        let mib = |pages: u64| (pages * PAGE_SIZE) >> 20;
+        if let Some((target, actual)) = pages {
+            say!(
+                "{}: a balloon of {} MiB, of {} asked for",
+                machine.plan.name,
+                mib(actual.into()),
+                mib(target.into())
+            );
+        }
+        say!("{}: {freed} frames given back by its guest, in {nanoseconds} ns", machine.plan.name);
     }
     let disk = machine.disk_bytes();
     if disk != 0 {

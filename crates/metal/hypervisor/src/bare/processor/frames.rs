@@ -104,6 +104,14 @@ pub(crate) unsafe fn free(first: Pfn, order: u32) {
     debug_assert!(taken, "frames are given back as they were given");
 }
 
+/// Has a block of `1 << order` frames be single frames, each of which is taken back alone. It was given for that order, which
+/// is that of a chunk at least.
+pub(crate) fn part(first: Pfn, order: u32) {
+    let is_parted =
+        FRAMES.lock().as_mut().is_some_and(|machine| machine.part(first.get(), order as usize));
+    debug_assert!(is_parted, "blocks are parted as they were given");
+}
+
 /// Takes single frames back: few enough that interrupts can be masked for so long.
 ///
 /// # Safety

@@ -37,8 +37,18 @@ impl<F: TableFormat> Hears for Hearing<F> {
         unsafe { self.0.change_pte(&announced, page, &opened) };
     }
 
-    fn take_back(&self, bytes: u64, next: &dyn Fn(u64) -> Range<u64>, gone: &mut dyn FnMut()) {
-        let announced = self.0.invalidate_picked(Hva::new(0), bytes, next);
+    fn take_back(
+        &self,
+        pages: Range<u64>,
+        next: &dyn Fn(u64) -> Range<u64>,
+        gone: &mut dyn FnMut(),
+    ) {
+        let (first, bytes) = (pages.start, (pages.end - pages.start) * PAGE_SIZE);
+        let next = |page: u64| {
+            let Range { start, end } = next(first.saturating_add(page));
+            start - first..end - first
+        };
+        let announced = self.0.invalidate_picked(Hva::new(first * PAGE_SIZE), bytes, next);
         gone();
         drop(announced);
     }

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_devices::virtio::PAGE_BYTES;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::overlay;
@@ -13,6 +14,7 @@ use mayfly_hypervisor::plan::Plan;
 use super::counts::Counts;
 use super::run::Run;
 use super::template::Template;
+use crate::bare::devices::balloon::GivenBack;
 use crate::bare::devices::disk::Medium;
 use crate::bare::devices::frames::Frames;
 use crate::bare::devices::network::Seat;
@@ -389,6 +391,32 @@ impl Machine {
             _ => return,
         };
         run.devices.say_frames(&self.plan.name);
+    }
+
+    /// Asks its guest to give back so many bytes of its memory, until its run ends.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked.
+    pub(crate) fn ask_for(&self, bytes: u64) -> Result<(), String> {
+        let Plan { name, memory, .. } = &self.plan;
+        if bytes > *memory {
+            return Err(format!("{name} has {} MiB of memory", memory >> 20));
+        }
+        let pages = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+        let asked = self.with_balloon(|balloon| balloon.ask_for(pages));
+        asked.ok_or_else(|| {
+            format!("{name} does not run, or has no balloon: balloon=yes gives it one")
+        })
+    }
+
+    /// Does something with its balloon, if it runs and has one.
+    pub(crate) fn with_balloon<T>(&self, then: impl FnOnce(&GivenBack) -> T) -> Option<T> {
+        let run = match &*self.present.lock() {
+            Present::Running(run, _) => Arc::clone(run),
+            _ => return None,
+        };
+        run.devices.given_back().map(then)
     }
 
     /// How many frames it was given, or has as an image.

@@ -3,11 +3,11 @@
 //!
 //! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word.
 //! The word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames
-//! stay until the memory is dropped, or [goes back](going_back) to what it began as. It is dropped when no vCPU can reach
-//! it and no TLB holds a translation to it. Memory may begin as an [`image`] that it shares with others.
+//! stay until the memory is dropped, or [goes back](going_back) to what it began as, or its guest [gives](giving_back) them
+//! back. It is dropped when no vCPU can reach it and no TLB holds a translation to it. Memory may begin as an [`image`] that it shares with others.
 //!
-//! What a word says, and the frame of a page's entry in a table, is written once, under the lock, after the frames are
-//! zeroed. The write is a release. It pairs with the acquire of the caller that reads the word. The lowest bits of a word
+//! What a word says, and the frame of a page's entry in a table, is written under the lock, after the frames are zeroed. The
+//! write is a release. It pairs with the acquire of the caller that reads the word. The lowest bits of a word
 //! and the highest of an entry are for the lock's holder alone: they chain the pages of a table.
 
 use alloc::sync::Arc;
@@ -28,9 +28,11 @@ use mayfly_vm::{HostFault, HostMemory, Resolved};
 use super::copy;
 use super::platform::World;
 use crate::bare::processor::frames::free;
+use crate::bare::processor::in_use;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 
+mod giving_back;
 mod going_back;
 mod image;
 
@@ -129,8 +131,9 @@ impl GuestMemory {
     /// one page.
     pub(crate) fn write_past_caches(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
         self.write(address, bytes)?;
-        self.world.clean(self.page(address)?, 1);
-        Ok(())
+        self.with_page(address, Self::page, |at| {
+            self.world.clean(Pfn::new(at / PAGE_SIZE), 1);
+        })
     }
 
     /// The same for a caller that has a lock: it waits for nothing, and keeps its processor.
@@ -143,12 +146,12 @@ impl GuestMemory {
         if !address.is_multiple_of(4) {
             return Err(HostFault::NotMapped);
         }
-        let at = self.page(address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
-        // SAFETY: the frame is this memory's, and lasts as long as it; the address is a multiple of four.
-        let number = unsafe { &*with_exposed_provenance_mut::<AtomicU32>(at as usize) };
-        number.store(value.to_le(), Ordering::Release);
-        World::clean_bytes(at, 4);
-        Ok(())
+        self.with_page(address, Self::page, |at| {
+            // SAFETY: the frame is this memory's meanwhile; the address is a multiple of four.
+            let number = unsafe { &*with_exposed_provenance_mut::<AtomicU32>(at as usize) };
+            number.store(value.to_le(), Ordering::Release);
+            World::clean_bytes(at, 4);
+        })
     }
 
     fn write_by(
@@ -161,11 +164,10 @@ impl GuestMemory {
         let mut at = address;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let page = page(self, at)?;
             let into = at % PAGE_SIZE;
             let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - into) as usize));
-            // SAFETY: the frame is this memory's, and lasts as long as it.
-            unsafe { copy::write(page.get() * PAGE_SIZE + into, now) };
+            // SAFETY: the frame is this memory's meanwhile.
+            self.with_page(at, &page, |to| unsafe { copy::write(to, now) })?;
             at += now.len() as u64;
             rest = later;
             pause();
@@ -190,11 +192,13 @@ impl GuestMemory {
             let into = at % PAGE_SIZE;
             let length = rest.len().min((PAGE_SIZE - into) as usize);
             let (now, later) = rest.split_at_mut(length);
+            let using = in_use::begin();
             match self.page_if_given(at)? {
-                // SAFETY: as above.
+                // SAFETY: the frame is this memory's meanwhile, or an image's, which keeps it.
                 Some(page) => unsafe { copy::read(page.get() * PAGE_SIZE + into, now) },
                 None => now.fill(0),
             }
+            drop(using);
             at += length as u64;
             rest = later;
             pause();
@@ -202,28 +206,59 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// The number at an even address, which the guest and a device share to announce what they have written elsewhere.
-    /// Gives it a frame.
-    pub(crate) fn shared_number(&self, address: u64) -> Result<&AtomicU16, HostFault> {
-        self.number_by(address, Self::page)
+    /// Has `then` use the number at an even address, which the guest and a device share to announce what they have written
+    /// elsewhere. Gives it a frame.
+    pub(crate) fn with_number<T>(
+        &self,
+        address: u64,
+        then: impl FnOnce(&AtomicU16) -> T,
+    ) -> Result<T, HostFault> {
+        self.with_number_by(address, Self::page, then)
     }
 
     /// The same for a caller that has a lock: it waits for nothing.
-    pub(crate) fn shared_number_now(&self, address: u64) -> Result<&AtomicU16, HostFault> {
-        self.number_by(address, Self::page_now)
+    pub(crate) fn with_number_now<T>(
+        &self,
+        address: u64,
+        then: impl FnOnce(&AtomicU16) -> T,
+    ) -> Result<T, HostFault> {
+        self.with_number_by(address, Self::page_now, then)
     }
 
-    fn number_by(
+    fn with_number_by<T>(
         &self,
         address: u64,
         page: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
-    ) -> Result<&AtomicU16, HostFault> {
+        then: impl FnOnce(&AtomicU16) -> T,
+    ) -> Result<T, HostFault> {
         if !address.is_multiple_of(2) {
             return Err(HostFault::NotMapped);
         }
-        let at = page(self, address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
-        // SAFETY: the frame is this memory's, and lasts as long as it; the address is even.
-        Ok(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
+        self.with_page(address, page, |at| {
+            // SAFETY: the frame is this memory's meanwhile; the address is even.
+            then(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
+        })
+    }
+
+    /// Has `then` use what is at `address`, in a frame of this memory's own that stays its own meanwhile, though its guest may
+    /// give the page [back](GuestMemory::give_back); `give` gives a page a frame. `then` waits for nothing, and keeps its
+    /// processor.
+    fn with_page<T>(
+        &self,
+        address: u64,
+        give: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
+        then: impl FnOnce(u64) -> T,
+    ) -> Result<T, HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        loop {
+            let using = in_use::begin();
+            if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+                let page = Self::page_in(found, address);
+                return Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE));
+            }
+            drop(using);
+            give(self, address)?;
+        }
     }
 
     fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
@@ -342,7 +377,8 @@ fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
 }
 
 // SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when
-// the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them. Those of the image are to be read
+// the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them; or until the VM has heard that they go
+// (`giving_back`, `going_back`). Those of the image are to be read
 // only, and stay as long as this memory has the image.
 unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
@@ -364,7 +400,7 @@ unsafe impl HostMemory<Hva> for GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        let mut freed = Freed::new(&self.frames);
+        let mut freed = Freed::new(&self.frames, || ());
         for number in 0..self.words.len() {
             if number.is_multiple_of(FRAMES_AT_ONCE) {
                 threads::preemption_point();

@@ -65,6 +65,7 @@ pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64)
         has_its: plan.its,
         has_card: plan.card.network.is_some(),
         has_console: plan.hvc,
+        has_balloon: plan.balloon,
         has_counters: common::counters().is_some(),
         seed,
     };

@@ -129,7 +129,7 @@ impl Model {
         cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
         stopped.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-        let Parts { entropy, disk, card, console } = devices.parts();
+        let Parts { entropy, disk, card, console, balloon } = devices.parts();
         let fresh = Fresh {
             shape: shape(plan),
             pause: threads::preemption_point,
@@ -141,6 +141,7 @@ impl Model {
             disk,
             card,
             console,
+            balloon,
         };
         let sections = State::reopen(state)?.sections();
         let loaded = fresh.load(sections, cores, |number, vcpu| {
@@ -189,7 +190,7 @@ impl Model {
                 let mut raw = Raw::new(plan, disk);
                 threads::preemption_point();
                 self.copy_to(raw.parts())?;
-                Arc::new(Devices::resumed(world, &chipset.controller, raw, clock, seat))
+                Arc::new(Devices::resumed(world, &chipset.controller, plan, raw, clock, seat))
             }
             Origin::Kept(devices) => {
                 devices.with(|parts| self.copy_to(parts))?;
@@ -202,7 +203,7 @@ impl Model {
 
     /// Has devices be what these are.
     fn copy_to(&self, to: Parts<'_>) -> Result<(), NotDrained> {
-        let Raw { entropy, disk, card, console } = &self.devices;
+        let Raw { entropy, disk, card, console, balloon } = &self.devices;
         to.entropy.go_on_as(entropy)?;
         if let (Some(to), Some(disk)) = (to.disk, disk) {
             to.go_on_as(disk)?;
@@ -212,6 +213,9 @@ impl Model {
         }
         if let (Some(to), Some(console)) = (to.console, console) {
             to.go_on_as(console)?;
+        }
+        if let (Some(to), Some(balloon)) = (to.balloon, balloon) {
+            to.go_on_as(balloon)?;
         }
         Ok(())
     }

@@ -63,9 +63,9 @@ const BYTES: usize = 4096;
 
 /// What a machine of `plan` is.
 pub(super) fn shape(plan: &Plan) -> Shape {
-    let Plan { memory, vcpus, disk, hvc, .. } = *plan;
+    let Plan { memory, vcpus, disk, hvc, balloon, .. } = *plan;
     let has_card = plan.card.network.is_some();
-    Shape { memory, vcpus, has_disk: disk != 0, has_card, has_console: hvc }
+    Shape { memory, vcpus, has_disk: disk != 0, has_card, has_console: hvc, has_balloon: balloon }
 }
 
 /// The state of a run of `plan` whose threads have ended, with its `vcpus` in the order of their numbers.
@@ -84,7 +84,7 @@ pub(crate) fn save(
         bytes.resize(room, 0);
         let mut writer = Writer::new(&mut bytes);
         let clock = devices.clock();
-        let saved = devices.with(|Parts { entropy, disk, card, console }| {
+        let saved = devices.with(|Parts { entropy, disk, card, console, balloon }| {
             let parts = state::Parts {
                 shape: shape(plan),
                 pause: threads::preemption_point,
@@ -98,6 +98,7 @@ pub(crate) fn save(
                 disk: disk.as_deref(),
                 card: card.as_deref(),
                 console: console.as_deref(),
+                balloon: balloon.as_deref(),
             };
             // Interrupts are looked for before each vCPU, which takes some thousand instructions.
             parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)

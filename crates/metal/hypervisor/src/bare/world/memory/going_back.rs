@@ -25,7 +25,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_hypervisor::given::{Pages, Runs};
-use mayfly_vm::platform::address::{PAGE_SHIFT, Pfn};
+use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use super::{
     BLOCK, BLOCK_BYTES, BLOCK_ORDER, BLOCK_SHIFT, FRAME, FRAMES_AT_ONCE, GuestMemory, KIND, PAGES,
@@ -35,11 +35,11 @@ use crate::bare::processor::frames::{free, free_all};
 use crate::bare::threads;
 
 /// Where a word has the number of the page that its table was given last, and one: 0 is none.
-const LAST_SHIFT: u32 = 2;
+pub(super) const LAST_SHIFT: u32 = 2;
 /// Where an entry has the number of the page that the table was given before, in the same way.
-const BEFORE_SHIFT: u32 = 48;
+pub(super) const BEFORE_SHIFT: u32 = 48;
 /// The bits of such a number.
-const NUMBER: u64 = (1 << 10) - 1;
+pub(super) const NUMBER: u64 = (1 << 10) - 1;
 
 impl GuestMemory {
     /// Gives the page at `address`, which has none, its frame. `table` is its word. Under the lock.
@@ -73,13 +73,12 @@ impl GuestMemory {
     ///
     /// # Safety
     ///
-    /// No vCPU of its VM is in the guest, no other thread uses the memory, and none holds a
-    /// [number](GuestMemory::shared_number) of it.
+    /// No vCPU of its VM is in the guest, and no other thread uses the memory.
     pub(crate) unsafe fn go_back(&self) -> u64 {
         let before = self.frames();
         let _giving = self.giving.lock(&*self.world);
         let mut gone = || {
-            let (mut from, mut freed) = (0, Freed::new(&self.frames));
+            let (mut from, mut freed) = (0, Freed::new(&self.frames, || ()));
             while let Some(number) = self.given.next(from) {
                 // SAFETY: as the caller promises; and no TLB has a translation to them.
                 unsafe { self.empty(number, &mut freed) };
@@ -92,7 +91,7 @@ impl GuestMemory {
             let runs =
                 Runs::new(&self.given, |number, pages: &Pages| self.find_pages(number, pages));
             let bytes = self.words.len() as u64 * BLOCK_BYTES;
-            vm.take_back(bytes, &|from| runs.next(from), &mut gone);
+            vm.take_back(0..bytes / PAGE_SIZE, &|from| runs.next(from), &mut gone);
         } else {
             gone();
         }
@@ -105,19 +104,21 @@ impl GuestMemory {
     /// # Safety
     ///
     /// Nothing uses them, and no TLB has a translation to them.
-    pub(super) unsafe fn empty(&self, number: usize, freed: &mut Freed<'_>) {
+    pub(super) unsafe fn empty(&self, number: usize, freed: &mut Freed<'_, impl Fn()>) {
         let word = &self.words[number];
         let value = word.load(Ordering::Relaxed);
         match value & KIND {
             BLOCK => {
                 word.store(0, Ordering::Relaxed);
                 self.frames.fetch_sub(PAGES, Ordering::Relaxed);
+                (freed.before)();
                 // SAFETY: it was given for that order; and as the caller promises.
                 unsafe { free(Pfn::new(value >> PAGE_SHIFT), BLOCK_ORDER) };
                 threads::preemption_point();
             }
             TABLE => {
-                word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Relaxed);
+                // Release: readers of the word find its table by it.
+                word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Release);
                 let mut last = value >> LAST_SHIFT & NUMBER;
                 while let Some(page) = last.checked_sub(1) {
                     let given = entry(value, page);
@@ -134,16 +135,18 @@ impl GuestMemory {
 }
 
 /// Single frames of a memory that nothing uses any more. They are freed together, when there are enough, or at the end.
-pub(super) struct Freed<'a> {
+pub(super) struct Freed<'a, F: Fn()> {
     frames: [u64; FRAMES_AT_ONCE],
     count: usize,
     /// How many the memory has.
     left: &'a AtomicU64,
+    /// What is done before frames are freed that the memory names no more.
+    before: F,
 }
 
-impl<'a> Freed<'a> {
-    pub(super) fn new(left: &'a AtomicU64) -> Self {
-        Self { frames: [0; FRAMES_AT_ONCE], count: 0, left }
+impl<'a, F: Fn()> Freed<'a, F> {
+    pub(super) fn new(left: &'a AtomicU64, before: F) -> Self {
+        Self { frames: [0; FRAMES_AT_ONCE], count: 0, left, before }
     }
 
     /// Adds a frame.
@@ -151,7 +154,7 @@ impl<'a> Freed<'a> {
     /// # Safety
     ///
     /// It was given for order 0, nothing uses it, and no TLB has a translation to it.
-    unsafe fn add(&mut self, frame: u64) {
+    pub(super) unsafe fn add(&mut self, frame: u64) {
         self.frames[self.count] = frame;
         self.count += 1;
         if self.count == FRAMES_AT_ONCE {
@@ -161,6 +164,7 @@ impl<'a> Freed<'a> {
 
     fn free(&mut self) {
         let count = core::mem::take(&mut self.count);
+        (self.before)();
         // SAFETY: as was promised of each.
         unsafe { free_all(&self.frames[..count]) };
         self.left.fetch_sub(count as u64, Ordering::Relaxed);
@@ -168,7 +172,7 @@ impl<'a> Freed<'a> {
     }
 }
 
-impl Drop for Freed<'_> {
+impl<F: Fn()> Drop for Freed<'_, F> {
     fn drop(&mut self) {
         if self.count != 0 {
             self.free();

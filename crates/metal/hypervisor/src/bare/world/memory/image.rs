@@ -44,10 +44,15 @@ pub(crate) trait Hears: Send + Sync {
         found: &mut dyn FnMut(),
     );
 
-    /// Announces that pages among the first `bytes` bytes go, those that `next` leads to
-    /// ([`Vm::invalidate_picked`](mayfly_vm::Vm::invalidate_picked)); has no CPU use what the VM has mapped of them; calls
-    /// `gone`; and ends the announcement.
-    fn take_back(&self, bytes: u64, next: &dyn Fn(u64) -> Range<u64>, gone: &mut dyn FnMut());
+    /// Announces that some of these pages go, those that `next` leads to
+    /// ([`Vm::invalidate_picked`](mayfly_vm::Vm::invalidate_picked)), which counts from the first page of memory; has no CPU use
+    /// what the VM has mapped of them; calls `gone`; and ends the announcement.
+    fn take_back(
+        &self,
+        pages: Range<u64>,
+        next: &dyn Fn(u64) -> Range<u64>,
+        gone: &mut dyn FnMut(),
+    );
 }
 
 impl GuestMemory {
