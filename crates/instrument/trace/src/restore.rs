@@ -80,7 +80,7 @@ impl Trace {
         let about = |one: &Call| one.vm().or_else(|| creates(one));
         let own = || self.calls.iter().filter(|one| one.tid == call.tid);
         let next = own().filter(|one| one.at >= call.at).find_map(about);
-        let last = || own().filter(|one| one.at < call.at).filter_map(about).last();
+        let last = || own().filter(|one| one.at < call.at).filter_map(about).next_back();
         next.or_else(last).is_none_or(|other| Some(other) == vm)
     }
 

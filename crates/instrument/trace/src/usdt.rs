@@ -100,10 +100,10 @@ where
     let base = sections.section_by_name(endian, b".stapsdt.base");
     let base: Option<u64> = base.map(|(_, section)| section.sh_addr(endian).into());
     let mut segments: Vec<(u64, u64, u64)> = Vec::new();
-    for segment in header.program_headers(endian, data)? {
-        if segment.p_type(endian) == PT_LOAD {
-            let (at, offset) = (segment.p_vaddr(endian).into(), segment.p_offset(endian).into());
-            segments.push((at, offset, segment.p_filesz(endian).into()));
+    for loaded in header.program_headers(endian, data)? {
+        if loaded.p_type(endian) == PT_LOAD {
+            let (at, offset) = (loaded.p_vaddr(endian).into(), loaded.p_offset(endian).into());
+            segments.push((at, offset, loaded.p_filesz(endian).into()));
         }
     }
     let offset = |address: u64| {
@@ -113,10 +113,10 @@ where
         })
     };
     let mut sites = Vec::new();
-    let noted = sections.iter().filter(|section| {
+    let with_notes = sections.iter().filter(|section| {
         sections.section_name(endian, section).is_ok_and(|name| name == b".note.stapsdt")
     });
-    for section in noted {
+    for section in with_notes {
         let Some(mut notes) = section.notes(endian, data)? else { continue };
         while let Some(note) = notes.next()? {
             if note.name() != OWNER || note.n_type(endian) != TYPE {

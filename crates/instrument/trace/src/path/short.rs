@@ -40,7 +40,9 @@ pub(crate) fn sums_apart<K: Ord>(
             let mut before = counted.range((one.tid, 0)..(one.tid, one.to.max(one.from + 1)));
             before.next_back().is_some_and(|((_, from), to)| *to > one.from || *from == one.from)
         };
-        groups.iter_mut().for_each(|all| all.retain(|one| !is_counted(one)));
+        for all in &mut groups {
+            all.retain(|one| !is_counted(one));
+        }
     }
 }
 

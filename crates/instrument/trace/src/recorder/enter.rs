@@ -263,11 +263,19 @@ impl Follower {
         }
         if let Object::Vcpu { vm, id } = on
             && self.not_run.contains(&(vm, id))
+            && !self.is_left_to_another(tid, vm, id)
             && let Some(thread) = self.followers.threads.get_mut(&tid)
         {
             thread.looked_for = !thread.has_run;
         }
         (Call { name, fd: Some(fd), on: Some(on), arguments, ..base.clone() }, Then::Kvm)
+    }
+
+    /// Whether a thread has made a VM, and left it to another to make a vCPU of it: that one will run the vCPU.
+    fn is_left_to_another(&self, tid: i32, vm: usize, id: u64) -> bool {
+        let is_maker = self.vm_makers.get(&vm) == Some(&tid);
+        let other = self.vcpu_makers.get(&(vm, id)).filter(|maker| **maker != tid);
+        is_maker && other.is_some_and(|maker| self.followers.threads.contains_key(maker))
     }
 
     /// What an ioctl has made, if it makes something.
@@ -281,12 +289,14 @@ impl Follower {
         let (fd, object) = match call.name.as_str() {
             "KVM_CREATE_VM" => {
                 let vm = self.descriptors.new_vm();
+                self.vm_makers.insert(vm, tid);
                 call.arguments.insert("vm".to_owned(), vm as u64);
                 (result as i32, Object::Vm { vm })
             }
             "KVM_CREATE_VCPU" => {
                 let id = call.argument("id");
                 self.not_run.insert((vm, id));
+                self.vcpu_makers.insert((vm, id), tid);
                 self.had_vcpus = true;
                 (result as i32, Object::Vcpu { vm, id })
             }
@@ -340,4 +350,63 @@ impl Follower {
 fn with(mut call: Call, arguments: &[(&str, u64)]) -> Call {
     call.arguments.extend(arguments.iter().map(|(name, value)| ((*name).to_owned(), *value)));
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::calls::ARCHITECTURES;
+    use crate::record::Trace;
+    use crate::recorder::book::Book;
+    use crate::recorder::clock::Clock;
+    use crate::recorder::sampler::Watched;
+    use crate::recorder::threads::Followed;
+
+    /// Numbers that no thread has.
+    const MAIN: i32 = i32::MAX - 2;
+    const OTHER: i32 = i32::MAX - 1;
+
+    /// A program with two threads that have one table of descriptors.
+    fn follower() -> Follower {
+        let book = Book::new(Clock::start(), Vec::new());
+        let mut one = Follower::new(book, Arc::new(Watched::default()), MAIN, None);
+        let table = one.descriptors.empty();
+        one.descriptors.set(table, 3, Object::Kvm);
+        for tid in [MAIN, OTHER] {
+            let number = one.book.thread(tid, MAIN, None);
+            one.begin(tid, Followed::at_first(MAIN, table, number));
+        }
+        one
+    }
+
+    /// A thread makes an ioctl of KVM's, which gives a result.
+    fn calls(one: &mut Follower, tid: i32, fd: u64, request: u64, result: i64) {
+        let number = libc::SYS_ioctl as u64;
+        let arguments = [fd, request, 0, 0, 0, 0];
+        assert!(one.enters(tid, ARCHITECTURES[0].audit, number, &arguments));
+        one.leaves(tid, result);
+    }
+
+    /// Which of the two may be about to run a vCPU that a thread has made of the first one's VM, when both have asked for its
+    /// registers.
+    fn looked_for(maker: i32) -> [bool; 2] {
+        let mut one = follower();
+        calls(&mut one, MAIN, 3, 0xAE01, 4);
+        calls(&mut one, maker, 4, 0xAE41, 5);
+        for tid in [MAIN, OTHER] {
+            calls(&mut one, tid, 5, 0x8090_AE81, 0);
+        }
+        let Trace { calls, .. } = &one.book.trace;
+        assert_eq!(calls.last().map(|call| &call.name[..]), Some("KVM_GET_REGS"));
+        [MAIN, OTHER].map(|tid| one.followers.threads[&tid].looked_for)
+    }
+
+    #[test]
+    fn who_made_a_vm_does_not_stop_at_each_call_for_a_vcpu_that_another_thread_has_made() {
+        assert_eq!(looked_for(OTHER), [false, true]);
+        // Of a vCPU that the first one has made, either may be the one that runs it.
+        assert_eq!(looked_for(MAIN), [true, true]);
+    }
 }

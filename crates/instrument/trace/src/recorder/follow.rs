@@ -2,11 +2,11 @@
 //!
 //! With a filter, a thread stops twice at each call that is recorded: at its beginning and at its end. `KVM_RUN` is
 //! not among these calls, but the first one is needed. So a thread that may be about to run a vCPU stops at all its
-//! calls: a new thread while there is a VM, or a thread that sets up a vCPU that has not run. It does so until it has
-//! run a vCPU, or until every vCPU has run. Without a filter, all threads stop at all calls, and the same calls are
+//! calls: a new thread while there is a VM, or a thread that sets up a vCPU that has not run; but not who made the VM, where
+//! a thread made for the vCPU made that. It does so until it has run a vCPU, or until every vCPU has run. Without a filter, all threads stop at all calls, and the same calls are
 //! recorded.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +54,9 @@ pub(super) struct Follower {
     /// vCPUs that there are, and have not run.
     pub(super) not_run: BTreeSet<(usize, u64)>,
     pub(super) had_vcpus: bool,
+    /// Which thread made each VM, and each vCPU.
+    pub(super) vm_makers: HashMap<usize, i32>,
+    pub(super) vcpu_makers: HashMap<(usize, u64), i32>,
     /// Descriptors that may be `/dev/kvm`, by how they were opened.
     pub(super) opened: BTreeMap<(Table, i32), Call>,
     /// Where `kvm_run` of which vCPU is mapped, by process and address.
@@ -85,6 +88,8 @@ impl Follower {
             filtered: true,
             not_run: BTreeSet::new(),
             had_vcpus: false,
+            vm_makers: HashMap::new(),
+            vcpu_makers: HashMap::new(),
             opened: BTreeMap::new(),
             runs: BTreeMap::new(),
             unannounced: HashSet::new(),

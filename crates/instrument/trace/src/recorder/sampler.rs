@@ -96,11 +96,11 @@ pub(super) struct Looked {
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
-    marker: Option<Marker>,
+    awaited: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
     let marking =
-        marker.map(|marker| marked_at(marker, Arc::clone(&watched), clock)).transpose()?;
+        awaited.map(|marker| marked_at(marker, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let _ = watched.looks.set(thread::current());

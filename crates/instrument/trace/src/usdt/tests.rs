@@ -29,13 +29,19 @@ fn file(notes: &[u8], base: u64) -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
     let half = |file: &mut Vec<u8>, numbers: &[u16]| {
-        numbers.iter().for_each(|number| file.extend(number.to_le_bytes()));
+        for number in numbers {
+            file.extend(number.to_le_bytes());
+        }
     };
     let word = |file: &mut Vec<u8>, numbers: &[u32]| {
-        numbers.iter().for_each(|number| file.extend(number.to_le_bytes()));
+        for number in numbers {
+            file.extend(number.to_le_bytes());
+        }
     };
     let long = |file: &mut Vec<u8>, numbers: &[u64]| {
-        numbers.iter().for_each(|number| file.extend(number.to_le_bytes()));
+        for number in numbers {
+            file.extend(number.to_le_bytes());
+        }
     };
     half(&mut file, &[2, 62]);
     word(&mut file, &[1]);

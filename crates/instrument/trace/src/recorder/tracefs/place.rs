@@ -68,12 +68,6 @@ impl Place {
         self.clean_uprobes();
     }
 
-    /// The group of this process's own events.
-    pub(super) fn group(&self) -> String {
-        let pid = std::process::id();
-        format!("{GROUP}{pid}_{}", began_at(pid).unwrap_or(0))
-    }
-
     /// Defines a uprobe, or takes one away.
     pub(super) fn define(&self, uprobe: &str) -> io::Result<()> {
         write(&self.path, UPROBES, uprobe)
@@ -114,6 +108,12 @@ fn mounted_for_us() -> io::Result<OwnedFd> {
 fn maker(name: &str) -> Option<(u32, u64)> {
     let mut numbers = name.strip_prefix(PREFIX)?.split('-');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The group of this process's own events.
+pub(super) fn group() -> String {
+    let pid = std::process::id();
+    format!("{GROUP}{pid}_{}", began_at(pid).unwrap_or(0))
 }
 
 /// The name of a uprobe of ours, of a line of `uprobe_events`: `p:GROUP/NAME PATH:OFFSET`.

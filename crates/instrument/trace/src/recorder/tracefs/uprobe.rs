@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::place::{Instance, Place};
+use super::place::{Instance, Place, group};
 use crate::usdt::{Probe, traced_path};
 
 /// A probe has no more places than this.
@@ -42,7 +42,7 @@ impl Uprobe {
         let place = Place::find()?;
         place.clean();
         let instance = place.instance("-probe")?;
-        let group = place.group();
+        let group = group();
         let mut uprobe = Self { place, names: Vec::new(), source: None, text: Vec::new() };
         for (number, site) in sites.iter().take(MOST).enumerate() {
             let name = format!("{group}/site{number}");
