@@ -37,7 +37,7 @@ pub enum Means {
     MpamId,
     /// `ICH_HCR_EL2.TDIR` of a vCPU that needs it: otherwise the virtual interface of the processor answers.
     VirtualInterface,
-    /// A processor that has it is one of a machine with a GICv5, on which Mayfly does not run.
+    /// A processor that has it is one of a machine with a `GICv5`, on which Mayfly does not run.
     NoMachine,
     /// The architecture: it is undefined at the EL1 of a processor with EL2, or outside of Debug or Secure state.
     Undefined,
