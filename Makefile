@@ -33,7 +33,7 @@ fuzz: setup ## try random guests, drivers, frames, requests, syndromes, traces, 
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-vapic --package mayfly-x86-decode --package mayfly-devices --package mayfly-dispatch --package mayfly-arm64
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --test state
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-hypervisor --lib control::
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe --test dirty_rounds
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test dirty_rounds
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-machine --test hwtrace
 	@CASES=$(CASES) scripts/sanitized
 
