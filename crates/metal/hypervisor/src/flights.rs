@@ -246,10 +246,8 @@ mod tests {
     #[derive(Debug)]
     struct Known {
         epoch: u32,
-        len: u64,
+        extent: Extent,
         begun: u64,
-        keeps: bool,
-        clears: bool,
         has_flushed: bool,
         /// A piece of it has failed, or it was given up.
         is_in_vain: bool,
@@ -258,8 +256,9 @@ mod tests {
     impl Known {
         /// What of it has not begun, and is not in vain: `false` for the flush alone.
         fn open(&self) -> Option<bool> {
-            let has_more = self.begun < self.len;
-            (!self.is_in_vain && (has_more || self.keeps && !self.has_flushed)).then_some(has_more)
+            let has_more = self.begun < self.extent.len;
+            (!self.is_in_vain && (has_more || self.extent.keeps && !self.has_flushed))
+                .then_some(has_more)
         }
     }
 
@@ -280,18 +279,17 @@ mod tests {
                         if let Some(flight) = flights.vacancy() {
                             flights.begin(flight, extent, epoch);
                             known.values_mut().filter(|known| known.epoch != epoch).for_each(|known| known.is_in_vain = true);
-                            let Extent { len, keeps, clears } = extent;
-                            let new = Known { epoch, len, begun: 0, keeps, clears, has_flushed: false, is_in_vain: false };
+                            let new = Known { epoch, extent, begun: 0, has_flushed: false, is_in_vain: false };
                             prop_assert!(known.insert(flight, new).is_none());
                         }
                     }
                     Step::Anew => epoch += 1,
                     Step::Piece(most, is_wanted) => {
                         let is_busy = |flight: &usize| under_way.iter().any(|piece| piece.flight == *flight);
-                        let is_clearing = known.iter().any(|(flight, known)| known.clears && is_busy(flight));
+                        let is_clearing = known.iter().any(|(flight, known)| known.extent.clears && is_busy(flight));
                         let may = |(flight, known): (&usize, &Known)| {
                             let may = known.open().is_some_and(|has_more| has_more || !is_busy(flight));
-                            may && !(known.clears && is_clearing)
+                            may && !(known.extent.clears && is_clearing)
                         };
                         let alone = known.values().all(|other| known.values().all(|one| one.epoch == other.epoch));
                         let mut asked = None;
@@ -312,8 +310,8 @@ mod tests {
                                         prop_assert_eq!(known.open(), Some(true));
                                         prop_assert_eq!(offset, known.begun);
                                         let most = most + piece.flight as u64;
-                                        let most = if known.clears { most.min(8 * UNIT) } else { most };
-                                        prop_assert_eq!(len, most.min(known.len - known.begun));
+                                        let most = if known.extent.clears { most.min(8 * UNIT) } else { most };
+                                        prop_assert_eq!(len, most.min(known.extent.len - known.begun));
                                         known.begun += len;
                                     }
                                     Part::Flush => {
@@ -338,7 +336,7 @@ mod tests {
                     let known = known.remove(&flight).unwrap();
                     prop_assert!(under_way.iter().all(|piece| piece.flight != flight));
                     prop_assert_eq!(is_well, !known.is_in_vain);
-                    prop_assert!(!is_well || known.begun == known.len && known.has_flushed == known.keeps);
+                    prop_assert!(!is_well || known.begun == known.extent.len && known.has_flushed == known.extent.keeps);
                 }
                 // Nothing that is over stays.
                 for (flight, known) in &known {

@@ -207,11 +207,11 @@ fn parts(path: &str) -> (&str, &str) {
 fn is_called(path: &str, is_shared: bool, shared: &[(&str, &str)], sources: &[&str]) -> bool {
     let (name, of) = parts(path);
     let is_there = |call: &str| sources.iter().any(|source| source.contains(call));
-    let by_value = || match is_shared {
-        false => is_there(&format!(".{name}(")),
-        true => shared.iter().any(|(end, call)| {
-            is(path, end) && call.contains(&format!(".{name}(")) && is_there(call)
-        }),
+    let method = format!(".{name}(");
+    let by_value = || {
+        let calls =
+            |(end, call): &(&str, &str)| is(path, end) && call.contains(&method) && is_there(call);
+        if is_shared { shared.iter().any(calls) } else { is_there(&method) }
     };
     is_there(&format!("{of}::{name}")) || by_value()
 }
