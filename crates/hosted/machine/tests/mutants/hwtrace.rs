@@ -6,6 +6,16 @@ const fn rule(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("single_rules", test), "left: ")
 }
 
+/// A fault that is found by no other rule: it says which one is missing.
+const fn missed(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("missed", test), says)
+}
+
+/// An alarm where one order of the tickets breaks nothing.
+const fn false_alarm(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("no_alarm", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -33,5 +43,143 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "from.frame != to.frame && writable",
         )],
         killer: rule("a_memory_type_changes_by_way_of_an_absent_entry"),
+    },
+    Mutant {
+        step: "a frame that is free is mapped by no entry",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "if let Some(what) = free {",
+            "if let Some(what) = free.filter(|_| false) {",
+        )],
+        killer: missed("a_frame_that_is_free_is_mapped", "free-frame at"),
+    },
+    Mutant {
+        step: "a frame that is free is used by no guest",
+        edits: &[(
+            "core/hwtrace/src/checker/accesses.rs",
+            r#"self.check_given(line, &frames, tickets, "a guest uses it", false);"#,
+            "",
+        )],
+        killer: missed("a_frame_that_is_free_is_accessed", "free-frame at"),
+    },
+    Mutant {
+        step: "a frame that is free becomes no table",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            r#"self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table", false);"#,
+            "",
+        )],
+        killer: missed("a_frame_that_is_free_is_linked_as_a_table", "free-frame at"),
+    },
+    Mutant {
+        step: "a frame is given out once",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "if let Some(frame) = self.lives.any_given(&frames, begin)",
+            "if let Some(frame) = self.lives.any_given(&frames, begin).filter(|_| false)",
+        )],
+        killer: missed("a_frame_is_given_out_twice", "given-twice at"),
+    },
+    Mutant {
+        step: "a table is mapped by no entry",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.check_no_table(line, &frames, tickets, &how);",
+            "",
+        )],
+        killer: missed("a_guest_is_given_its_own_table", "table-mapped at"),
+    },
+    Mutant {
+        step: "a page that is mapped becomes no table",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.check_not_mapped(line, below, tickets);",
+            "",
+        )],
+        killer: missed("a_page_of_a_guest_becomes_a_table", "table-mapped at"),
+    },
+    Mutant {
+        step: "a guest is entered under a number that its root has taken",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "if !self.may_be_taken(vmid, (begin, end)) {",
+            "if !self.may_be_taken(vmid, (begin, end)) && vmid == 0 {",
+        )],
+        killer: missed(
+            "a_guest_is_entered_under_a_vmid_that_no_root_has_ever_taken",
+            "vmid-not-taken at",
+        ),
+    },
+    Mutant {
+        step: "a number may be taken by what is written down later",
+        edits: &[(
+            "core/hwtrace/src/checker/tenancies.rs",
+            "if !self.hasten(end, |one| belongs(&one.event)) {",
+            "if self.window.find(0, |one| belongs(&one.event)).is_none() {",
+        )],
+        killer: false_alarm("a_vmid_may_be_taken_while_a_guest_is_entered_under_it"),
+    },
+    Mutant {
+        step: "a barrier orders a write before the invalidation of another processor",
+        edits: &[(
+            "core/hwtrace/src/checker/barriers.rs",
+            "|| self.barrier_before(cpu, end).max(self.barrier_before(writer.cpu, end)) > written",
+            "|| written < u64::MAX",
+        )],
+        killer: missed(
+            "no_barrier_orders_a_write_before_the_invalidation_of_another_cpu",
+            "no-barrier at",
+        ),
+    },
+    Mutant {
+        step: "a processor that has left a guest uses nothing of it",
+        edits: &[(
+            "core/hwtrace/src/checker/accesses.rs",
+            "if self.is_outside(tlb, vmid, tickets) {",
+            "if self.is_outside(tlb, vmid, tickets) && tlb == u32::MAX {",
+        )],
+        killer: missed("a_tlb_is_used_by_a_cpu_that_has_left_the_guest", "access-outside at"),
+    },
+    Mutant {
+        step: "a processor may have left a guest by what is written down later",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "if !self.hasten_leave((tlb, vmid), end) {",
+            "if tlb != u32::MAX {",
+        )],
+        killer: false_alarm("a_vmid_may_be_given_back_while_its_guest_is_left"),
+    },
+    Mutant {
+        step: "a table that is free is not filled",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "if self.is_free(table, (begin, end)) {",
+            "if self.is_free(table, (begin, end)) && count == 0 {",
+        )],
+        killer: missed("a_table_is_filled_whose_frame_is_free", "write-after-free at"),
+    },
+    Mutant {
+        step: "a table is free when walk caches have forgotten it",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "Kind::Table(_) if stale.word.1 == ENTRIES => continue,",
+            "Kind::Table(_) => continue,",
+        )],
+        killer: missed(
+            "a_table_is_given_out_again_though_its_invalidation_is_never_complete",
+            "table-freed at",
+        ),
+    },
+    Mutant {
+        step: "a frame that is given out again was invalidated",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "stale.is_given |= is_before && has(stale.kind, stale.level, &frames);",
+            "stale.is_given |= is_before && stale.is_given;",
+        )],
+        killer: missed(
+            "a_frame_is_given_out_again_though_its_invalidation_is_never_complete",
+            "frame-freed at",
+        ),
     },
 ];
