@@ -163,20 +163,26 @@ impl DirtyBitmap {
         count
     }
 
-    /// Tells `each` of the pages, 512 at most at a time, among which there has been a mark since the log began, whether
-    /// it was taken or not; perhaps of others.
-    pub fn each_written(&self, mut each: impl FnMut(Range<u64>)) {
+    /// The first pages from `page` on, 512 at most, among which there has been a mark since the log began, whether it was
+    /// taken or not; perhaps others. `None` where there are none.
+    pub fn written_from(&self, page: u64) -> Option<Range<u64>> {
+        const PAGES: u64 = (GROUP * BITS) as u64;
+        if page >= self.pages {
+            return None;
+        }
+        let first = (page / PAGES) as usize;
         let (summary, found) = self.summary();
-        for (index, (now, before)) in summary.iter().zip(found).enumerate() {
+        for index in first / BITS..summary.len() {
+            let skipped = if index == first / BITS { first % BITS } else { 0 };
             // In this order: a harvest notes a bit before it clears it.
-            let mut left = now.load(Ordering::Acquire) | before.load(Ordering::Relaxed);
-            while left != 0 {
-                let group = (index * BITS + left.trailing_zeros() as usize) as u64;
-                let first = group * (GROUP * BITS) as u64;
-                each(first..(first + (GROUP * BITS) as u64).min(self.pages));
-                left &= left - 1;
+            let now = summary[index].load(Ordering::Acquire);
+            let written = (now | found[index].load(Ordering::Relaxed)) & u64::MAX << skipped;
+            if written != 0 {
+                let group = (index * BITS) as u64 + u64::from(written.trailing_zeros());
+                return Some((group * PAGES).max(page)..((group + 1) * PAGES).min(self.pages));
             }
         }
+        None
     }
 
     /// Takes the marks out, from word `first` (page 64 `first`) on, into `into`, whose bit `b` of word `w` then stands
@@ -355,9 +361,8 @@ mod tests {
     fn what_was_ever_written_is_told_of_whoever_took_the_marks() {
         let bitmap = DirtyBitmap::try_new(2000).unwrap();
         let written = |bitmap: &DirtyBitmap| {
-            let mut all = Vec::new();
-            bitmap.each_written(|pages| all.push(pages));
-            all
+            let after = |pages: &Range<u64>| bitmap.written_from(pages.end);
+            std::iter::successors(bitmap.written_from(0), after).collect::<Vec<_>>()
         };
         assert_eq!(written(&bitmap), []);
         for page in [3, 700, 1999] {
@@ -367,6 +372,12 @@ mod tests {
         let mut into = [DirtyWord::default(); 9];
         assert_eq!(bitmap.harvest_marked(&mut 0, &mut into), 2);
         assert_eq!(written(&bitmap), [0..512, 512..1024, 1536..2000]);
+        assert_eq!(bitmap.written_from(1000), Some(1000..1024), "no page before that is named");
+        assert_eq!(
+            [1024, 1999].map(|page| bitmap.written_from(page)),
+            [Some(1536..2000), Some(1999..2000)]
+        );
+        assert_eq!([2000, u64::MAX].map(|page| bitmap.written_from(page)), [None, None]);
     }
 
     #[test]

@@ -4,15 +4,22 @@
 //! does that for one block ([`Grant::map`]), and has the TLBs forget the table at once. Here one invalidation covers
 //! several blocks.
 //!
-//! A *batch* is up to [`BATCH`] blocks. The entries of their tables are frozen, one after the other, by compare-exchange.
+//! A *batch* is up to [`BATCH`] blocks. The host is asked about all of them first, as long as nothing is frozen: a caller
+//! that changes something for the host may wait for an entry. Then the entries of their tables are frozen, one after the
+//! other, by compare-exchange.
 //! Then the sequence is asked about each; what it refuses is thawed as it was. Where the format requires
-//! break-before-make, the TLBs forget the tables now. Then the entries are thawed as blocks; the tables are taken apart,
-//! and buried when the TLBs have forgotten them. A batch waits for nothing but TLBs while it has entries frozen: an entry
-//! that another CPU has frozen or changed is left as it is.
+//! break-before-make, the TLBs forget the tables now. Then the entries are thawed as blocks, and the tables are taken
+//! apart. A batch waits for nothing but TLBs while it has entries frozen: an entry that another CPU has frozen or changed
+//! is left as it is.
 //!
-//! The fence \[install\] comes after all freezes of the batch, and before the sequence is asked of any
+//! A *slice* is as many batches as its budget allows. Where the format requires no break-before-make, the TLBs forget the
+//! tables of all of them by one invalidation. A table is buried after that. A CPU that still remembers a way to a table
+//! finds in it what it found before: pages of the block's frames, with no more rights than the block has.
+//!
+//! The fence \[install\] comes after all freezes of a batch, and before the sequence is asked of any
 //! ([`sequence`](crate::sequence)).
 
+use core::mem::replace;
 use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
@@ -23,6 +30,7 @@ use crate::flush::{Changing, Flush};
 use crate::grant::Grant;
 use crate::graveyard::BOUND;
 use crate::level::below_of;
+use crate::range::{Budget, Slice};
 use crate::root::Root;
 use crate::sequence::Seen;
 use crate::{Entry, Format, Level, Permissions, State};
@@ -41,63 +49,109 @@ struct Frozen<'a, F: Format> {
     seen: Seen,
 }
 
-impl<F: Format> Root<F> {
-    /// The most grants that [`Root::collapse`] takes.
-    pub const MOST_COLLAPSED: usize = BATCH;
+/// A slice of blocks that are put in place. When this is dropped, also where the host's code has panicked meanwhile, TLBs
+/// have forgotten the tables, which are buried.
+struct Collapsing<'a, F: Format> {
+    root: &'a Root<F>,
+    changing: Option<Changing<'a, F>>,
+    flush: Flush,
+    /// Where blocks were put in place.
+    gfns: Range<Gfn>,
+    count: usize,
+}
 
-    /// Puts the blocks that are granted in the place of the tables that are there. Uses up the grants, of this root, and
-    /// of [`Root::MOST_COLLAPSED`] places at most. Leaves what is no table (a block already, or nothing), what another
-    /// CPU is just changing, and what has changed since the grant's sample. Returns how many blocks it has put in place.
-    ///
-    /// The TLBs are invalidated once. Puts nothing in place where too many tables await their readers already
-    /// ([`Stage2::collect_tables`](crate::Stage2::collect_tables)), or where the role marks writes.
-    pub fn collapse(&self, grants: &mut [Option<Grant<'_, F>>]) -> usize {
-        if self.role().marks_writes() || self.space().graveyard.count() >= BOUND {
-            return 0;
+impl<F: Format> Drop for Collapsing<'_, F> {
+    fn drop(&mut self) {
+        let Self { root, changing, flush, gfns, count } = self;
+        let Some(changing) = changing.take() else { return };
+        let visited = if *count > 0 { gfns.clone() } else { Gfn::new(0)..Gfn::new(0) };
+        changing.finish(replace(flush, Flush::new()), visited);
+        if *count > 0 {
+            root.note_buried();
+        }
+        root.charge_entries(*count as u64);
+    }
+}
+
+impl<'a, F: Format> Collapsing<'a, F> {
+    fn batch(&mut self, grants: &[Option<Grant<'a, F>>; BATCH]) {
+        let Self { root, flush, gfns: all, count, .. } = self;
+        if root.role().marks_writes() {
+            return;
         }
         let mut batch: [Option<Frozen<'_, F>>; BATCH] = [const { None }; BATCH];
         for (place, grant) in batch.iter_mut().zip(grants) {
-            let here = grant.take().filter(|grant| core::ptr::eq(grant.root, self));
-            *place = here.and_then(|grant| self.freeze_table(&grant));
+            *place = grant.as_ref().and_then(|grant| root.freeze_table(grant));
         }
         // [install]
         fence(Ordering::SeqCst);
-        let space = self.space();
+        let space = root.space();
         for place in &mut batch {
             if let Some(frozen) = place
                 && !space.sequence.permits(&frozen.gfns, frozen.seen)
             {
-                space.parking.thaw(frozen.cell, frozen.entry, self.mmu());
+                space.parking.thaw(frozen.cell, frozen.entry, root.mmu());
                 *place = None;
             }
         }
-        let changing = Changing::begin(self);
-        let mut flush = Flush::new();
-        let mut hull = Gfn::new(u64::MAX)..Gfn::new(0);
-        let mut broken = hull.clone();
+        let mut broken = NOWHERE;
         for Frozen { entry, level, block, gfns, .. } in batch.iter().flatten() {
-            hull = hull.start.min(gfns.start)..hull.end.max(gfns.end);
+            *all = hull(all, gfns);
             if entry.requires_break_before_make(*level, *block, false) {
-                broken = hull.clone();
+                broken = hull(&broken, gfns);
             } else {
                 flush.add_table(gfns.start, *level);
             }
         }
-        self.forget_all(&broken);
+        root.forget_all(&broken);
         for Frozen { cell, block, .. } in batch.iter().flatten() {
-            space.parking.thaw(*cell, *block, self.mmu());
+            space.parking.thaw(*cell, *block, root.mmu());
         }
-        let mut count = 0;
         for Frozen { table, level, .. } in batch.into_iter().flatten() {
-            self.dismantle(table, below_of(level), &mut flush);
-            count += 1;
+            root.dismantle(table, below_of(level), flush);
+            *count += 1;
         }
-        changing.finish(flush, if count > 0 { hull } else { Gfn::new(0)..Gfn::new(0) });
-        if count > 0 {
-            self.note_buried();
+    }
+}
+
+/// No frames: what others are added to.
+const NOWHERE: Range<Gfn> = Gfn::new(u64::MAX)..Gfn::new(0);
+
+fn hull(one: &Range<Gfn>, other: &Range<Gfn>) -> Range<Gfn> {
+    one.start.min(other.start)..one.end.max(other.end)
+}
+
+impl<F: Format> Root<F> {
+    /// Puts the blocks that are granted in the place of the tables that are there. Uses up as many grants, of this root, as
+    /// a slice has room for, 32 together: each takes one of its entries. Leaves what is no table (a block already, or
+    /// nothing), what another CPU is just changing, and what has changed since the grant's sample. Returns how many blocks
+    /// it has put in place.
+    ///
+    /// The TLBs are invalidated once; where the format requires break-before-make, once for each 32 blocks. Uses up no
+    /// grant where too many tables await their readers already ([`Stage2::collect_tables`](crate::Stage2::collect_tables));
+    /// and puts nothing in place where the role marks writes.
+    pub fn collapse<'a>(
+        &'a self,
+        slice: Slice,
+        grants: impl IntoIterator<Item = Option<Grant<'a, F>>>,
+    ) -> usize {
+        let (mut grants, mut budget) = (grants.into_iter(), Budget::new(slice, self.mmu()));
+        let most = usize::try_from(slice.entries).map_or(BATCH, |entries| entries.clamp(1, BATCH));
+        let (changing, flush) = (Some(Changing::begin(self)), Flush::new());
+        let mut slice = Collapsing { root: self, changing, flush, gfns: NOWHERE, count: 0 };
+        while self.space().graveyard.count() + slice.flush.dead() < BOUND {
+            let mut batch: [Option<Grant<'_, F>>; BATCH] = [const { None }; BATCH];
+            let mut taken = 0;
+            for (place, grant) in batch[..most].iter_mut().zip(&mut grants) {
+                taken += 1;
+                *place = grant.filter(|grant| core::ptr::eq(grant.root, self));
+            }
+            slice.batch(&batch);
+            if taken < most || budget.spend(taken as u32).is_break() {
+                break;
+            }
         }
-        self.charge_entries(count as u64);
-        count
+        slice.count
     }
 
     /// Freezes the entry that a block is granted for, if that is a table.

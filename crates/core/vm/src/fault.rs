@@ -217,11 +217,12 @@ impl<W: World> Inner<W> {
         &'a self,
         gfn: Gfn,
         seen: Seen,
+        last: &mut LastHit,
         root: &'a Root<W::Format>,
         section: &'a impl Section,
     ) -> Option<Grant<'a, W::Format>> {
         let slots = self.slots.load(AddressSpace::Main, section);
-        let slot = slots.find_near(gfn, &mut LastHit::default())?;
+        let slot = slots.find_near(gfn, last)?;
         let resolved = self.memory.resolve(slot.backing_of(gfn)?, Permissions::READ).ok()?;
         let level = block_of(gfn, slot, &resolved).min(self.largest());
         let first = level.first(gfn);

@@ -10,6 +10,8 @@
 //! 4. or is called off: then it switches the log off, and pages become blocks again: those that the log has had a mark
 //!    of ([`Vm::collapse_written`]), or all ([`Vm::collapse_pages`]).
 
+use core::ops::Range;
+
 use mayfly_memslot::{DirtyBitmap, Gfn, Gpa, LastHit, PAGE_SHIFT, Region, Slot, SlotId};
 use mayfly_stage2::{Level, Role};
 
@@ -99,83 +101,77 @@ impl<W: World> Vm<W> {
 
     /// As [`Vm::collapse_pages`], where `log` has had marks since it began: that of a slot whose log was switched off, as
     /// [`Vm::replace_memory_region`] gives it. Other places are not looked at, so the work grows with what was written.
-    /// (What [`Vm::split_blocks`] has split without a write stays as it is.) For each 32 blocks, TLBs are invalidated
-    /// once.
+    /// (What [`Vm::split_blocks`] has split without a write stays as it is.) TLBs are invalidated once for each
+    /// [slice](crate::Config::slice), of which each place takes an entry; where the format requires break-before-make,
+    /// once for each 32 blocks.
     ///
     /// # Errors
     ///
     /// As [`Vm::collapse_pages`].
     pub fn collapse_written(&self, id: SlotId, log: &DirtyBitmap) -> Result<u64, Error> {
         let vm = self.inner();
-        let gfns = vm.with_slot(id, Slot::gfns)?;
-        let (mut batch, mut last) = (Places::new(), LastHit::default());
-        let (mut collapsed, mut next) = (0, gfns.start.get());
-        log.each_written(|pages| {
-            let [first, end] = [pages.start, pages.end].map(|page| gfns.start.get() + page);
-            let end = end.min(gfns.end.get());
-            // Where the slot begins in the middle of a block, so do these.
-            next = next.max(first);
-            while next < end {
-                batch.push(Gfn::new(next));
-                next = Level::MIB2.first(Gfn::new(next)).get() + Level::MIB2.pages();
-                if batch.is_full() {
-                    collapsed += vm.collapse_batch(&mut batch, &mut last);
-                }
-            }
-        });
-        Ok(collapsed + vm.collapse_batch(&mut batch, &mut last))
+        let mut written = Written { log, gfns: vm.with_slot(id, Slot::gfns)?, next: 0 };
+        let (mut collapsed, mut last) = (0, LastHit::default());
+        while !written.is_over() {
+            collapsed += vm.collapse_slice(&mut written, &mut last);
+            vm.stage2.collect_tables();
+            vm.platform.preemption_point();
+        }
+        Ok(collapsed)
     }
 }
 
-/// Pages at which there may be blocks to put in place of tables, as many as go together.
-struct Places {
-    gfns: [Gfn; PLACES],
-    count: usize,
+/// The places of a slot where there may be blocks to put in place of tables, since its log has had marks there: a page of
+/// each.
+struct Written<'a> {
+    log: &'a DirtyBitmap,
+    /// The slot's.
+    gfns: Range<Gfn>,
+    /// The first page of the slot that is still to be asked about.
+    next: u64,
 }
 
-/// As many as a root takes: [`Root::MOST_COLLAPSED`](mayfly_stage2::Root::MOST_COLLAPSED), of whatever format.
-const PLACES: usize = 32;
-
-impl Places {
-    const fn new() -> Self {
-        Self { gfns: [Gfn::new(0); PLACES], count: 0 }
+impl Written<'_> {
+    fn is_over(&self) -> bool {
+        self.next >= self.gfns.end.get() - self.gfns.start.get()
     }
+}
 
-    fn push(&mut self, gfn: Gfn) {
-        self.gfns[self.count] = gfn;
-        self.count += 1;
-    }
+impl Iterator for Written<'_> {
+    type Item = Gfn;
 
-    fn is_full(&self) -> bool {
-        self.count == PLACES
-    }
-
-    fn take(&mut self) -> impl Iterator<Item = Gfn> + use<> {
-        self.gfns.into_iter().take(core::mem::take(&mut self.count))
+    fn next(&mut self) -> Option<Gfn> {
+        let written = self.log.written_from(self.next);
+        let gfn = written.map(|pages| Gfn::new(self.gfns.start.get() + pages.start));
+        let gfn = gfn.filter(|gfn| *gfn < self.gfns.end);
+        // Where the slot begins in the middle of a block, so does what the log calls 512 pages.
+        let beyond = gfn
+            .map_or(self.gfns.end.get(), |gfn| Level::MIB2.first(gfn).get() + Level::MIB2.pages());
+        self.next = beyond - self.gfns.start.get();
+        gfn
     }
 }
 
 impl<W: World> Inner<W> {
-    /// Puts blocks in place where the batch says, which has nothing left then. Returns how many.
-    fn collapse_batch(&self, batch: &mut Places, last: &mut LastHit) -> u64 {
-        let collapsed = if self.maintains_maps() {
+    /// Puts blocks in place where `written` says, a slice of them. Returns how many.
+    fn collapse_slice(&self, written: &mut Written<'_>, last: &mut LastHit) -> u64 {
+        if self.maintains_maps() {
             // What is mapped is cleaned before, block by block.
-            let collapse = |gfn| self.has_block(gfn) && self.collapse(gfn, last);
-            batch.take().map(collapse).map(u64::from).sum()
-        } else {
-            let section = self.srcu.read_lock();
+            let Some(gfn) = written.next() else { return 0 };
+            return u64::from(self.has_block(gfn) && self.collapse(gfn, last));
+        }
+        let section = self.srcu.read_lock();
+        let Some(root) = self.stage2.find_root(Role::MAIN, &section) else {
+            // Nothing is mapped.
+            written.for_each(drop);
+            return 0;
+        };
+        let grants = written.map(|gfn| {
             // Before the slots and the host are asked, as at a fault.
             let seen = self.stage2.sample();
-            let Some(root) = self.stage2.find_root(Role::MAIN, &section) else { return 0 };
-            let mut grants = [const { None }; PLACES];
-            for (grant, gfn) in grants.iter_mut().zip(batch.take()) {
-                *grant = self.grant_block(gfn, seen, root, &section);
-            }
-            root.collapse(&mut grants) as u64
-        };
-        self.stage2.collect_tables();
-        self.platform.preemption_point();
-        collapsed
+            self.grant_block(gfn, seen, last, root, &section)
+        });
+        root.collapse(self.slice, grants) as u64
     }
 
     /// Whether slot and host allow a block around `gfn` at this moment.
@@ -183,7 +179,8 @@ impl<W: World> Inner<W> {
         let section = self.srcu.read_lock();
         let seen = self.stage2.sample();
         let root = self.stage2.find_root(Role::MAIN, &section);
-        root.is_some_and(|root| self.grant_block(gfn, seen, root, &section).is_some())
+        let last = &mut LastHit::default();
+        root.is_some_and(|root| self.grant_block(gfn, seen, last, root, &section).is_some())
     }
 
     fn with_slot<T>(
@@ -222,5 +219,31 @@ impl<W: World> Inner<W> {
             }
         }
         false
+    }
+}
+
+#[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn places(base: u64, pages: u64, written: &[u64]) -> Vec<u64> {
+        let log = DirtyBitmap::try_new(pages).unwrap();
+        written.iter().for_each(|&page| log.mark(page));
+        let gfns = Gfn::new(base)..Gfn::new(base + pages);
+        let mut written = Written { log: &log, gfns, next: 0 };
+        let all = written.by_ref().map(Gfn::get).collect();
+        assert!(written.is_over());
+        all
+    }
+
+    #[test]
+    fn a_block_is_asked_about_once_also_where_the_slot_begins_in_the_middle_of_one() {
+        assert_eq!(places(0x1000, 2000, &[3, 511, 512, 1999]), [0x1000, 0x1200, 0x1600]);
+        assert_eq!(places(0x1000, 2000, &[]), []);
+        // 512 pages of the log are parts of two blocks there; and the last of them have a block to themselves.
+        assert_eq!(places(0x1100, 0x340, &[3]), [0x1100, 0x1200]);
+        assert_eq!(places(0x1100, 0x340, &[3, 0x33f]), [0x1100, 0x1200, 0x1400]);
+        assert_eq!(places(0x1100, 0x340, &[0x33f]), [0x1300, 0x1400]);
     }
 }

@@ -72,7 +72,7 @@ fn no_page_is_writable_whose_mark_a_harvest_has_taken() {
 fn collapse<F: Format>(vcpu: &Vcpu<F>) -> bool {
     let (seen, section) = (vcpu.vm.stage2.sample(), vcpu.reader.lock());
     let block = vcpu.root.grant_any(gfn(4), Level::MIB2, &writable(OLD), seen, &section);
-    vcpu.root.collapse(&mut [None, Some(block)]) == 1
+    vcpu.root.collapse(WHOLE, [None, Some(block)]) == 1
 }
 
 fn collapse_beside_a_fault<F: Format>() {

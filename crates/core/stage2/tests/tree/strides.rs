@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use mayfly_platform::address::Gfn;
+use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::tlb::{Entries, Scope, Span};
-use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Tables};
+use mayfly_stage2::{Arm, Entry, Ept, Format, Level, Mapped, Tables};
 
 use crate::common::granted::MapsAny;
 use crate::common::{Vcpu, World};
-use crate::{READ, READ_WRITE, UNHURRIED, leaf};
+use crate::{READ, READ_WRITE, UNHURRIED, entries, leaf};
 
 const BLOCK: u64 = Level::MIB2.pages();
 const GIB: u64 = Level::GIB1.pages();
@@ -97,6 +97,40 @@ fn a_collapse_goes_with_the_pages_below_it<F: Format>() {
     world.destroy();
 }
 
+fn blocks_that_come_back_together_go_by_one_invalidation_a_slice<F: Format>() {
+    const BLOCKS: u64 = 70;
+    let world = World::<F>::new(256);
+    let vcpu = world.vcpu(0);
+    for block in 0..BLOCKS {
+        map(&world, &vcpu, block * BLOCK + 7, Level::PAGE);
+    }
+    let section = world.srcu.read_lock();
+    let seen = world.stage2.sample();
+    let granted = |block: u64| {
+        let block = leaf(block * BLOCK, READ_WRITE);
+        let gfn = Gfn::new(block.pfn.get());
+        Some(vcpu.root.grant_any(gfn, Level::MIB2, &block, seen, &section))
+    };
+    let mut grants = (0..BLOCKS).map(granted);
+    world.platform.tlbs.take_issued();
+    assert_eq!(vcpu.root.collapse(entries(40), &mut grants), 64, "batches of 32");
+    let first = world.platform.tlbs.take_issued().len();
+    assert_eq!(
+        vcpu.root.collapse(UNHURRIED, &mut grants),
+        6,
+        "the slice took no more than it used"
+    );
+    let second = world.platform.tlbs.take_issued().len();
+    let (table, block) = (Entry::<F>::table(Pfn::new(1)), leaf(0, READ_WRITE));
+    let block = Entry::leaf(Level::MIB2, &block);
+    // Where TLBs are to forget a table before its block is there, each batch waits for them.
+    let breaks = table.requires_break_before_make(Level::MIB2, block, false);
+    assert_eq!((first, second), (if breaks { 2 } else { 1 }, 1));
+    drop(section);
+    drop(vcpu);
+    world.destroy();
+}
+
 fn leaves_of_several_sizes_go_with_the_smallest_and_without_a_hint<F: Format>() {
     let world = World::<F>::new(64);
     let vcpu = world.vcpu(0);
@@ -118,6 +152,7 @@ in_formats! {
     blocks_take_one_invalidation_each_or_one_by_vmid_past_what_the_platform_says
     a_table_that_is_removed_goes_with_its_smallest_leaves_over_all_that_it_stood_for
     a_collapse_goes_with_the_pages_below_it
+    blocks_that_come_back_together_go_by_one_invalidation_a_slice
     leaves_of_several_sizes_go_with_the_smallest_and_without_a_hint
 }
 

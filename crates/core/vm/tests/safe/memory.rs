@@ -104,7 +104,7 @@ impl Host {
                     returns(|| _ = log.read(page as usize, &mut [0]));
                     let (mut from, mut into) = (page as usize, [DirtyWord::default()]);
                     returns(|| _ = log.harvest_marked(&mut from, &mut into));
-                    returns(|| log.each_written(|_| ()));
+                    returns(|| _ = log.written_from(page));
                 }
             }
             Step::CleanMapped | Step::Put { .. } if waits => {}

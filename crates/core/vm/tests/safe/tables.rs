@@ -148,7 +148,7 @@ impl Host {
                 let count = root.maps_to(gfns.start, pfn, most, Permissions::READ, &section);
                 assert!(count <= most);
                 // Of nothing that is granted.
-                assert_eq!(root.collapse(&mut [const { None }; 3]), 0);
+                assert_eq!(root.collapse(slice, [const { None }; 3]), 0);
                 let is_mapped = root.translate(gfns.start, &section).is_some();
                 assert_eq!(root.role(), role);
                 let depth = root.depth(gfns.start, &section);
