@@ -3,6 +3,7 @@
 
 mod answer;
 mod figures;
+pub mod guests;
 pub mod kvm;
 mod machine;
 mod rows;

@@ -75,6 +75,12 @@ pub struct Files {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(String);
 
+impl Missing {
+    pub(crate) const fn new(what: String) -> Self {
+        Self(what)
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -226,13 +226,13 @@ pub(crate) fn samples(said: &str, course: Course, side: Side) -> anyhow::Result<
 }
 
 /// The rest of the line of a console that begins with `mark`.
-fn after(said: &str, mark: &str) -> Option<String> {
+pub(crate) fn after(said: &str, mark: &str) -> Option<String> {
     let rest = said.lines().find_map(|line| line.trim_end().strip_prefix(mark))?;
     Some(rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
 /// The last line of a console that is no sample: it says what is wrong, if anything is.
-fn last(said: &str) -> String {
+pub(crate) fn last(said: &str) -> String {
     let mut lines = said.lines().map(str::trim);
     let line = lines.rfind(|line| !line.is_empty() && !line.starts_with(Line::MARK));
     let line = line.unwrap_or("nothing");

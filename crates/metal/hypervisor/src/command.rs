@@ -90,6 +90,8 @@ pub enum Command {
     Uplink(Option<u64>),
     /// `measure [dirty-log] [ROUNDS]`
     Measure(Course, u32),
+    /// `count [NAME]`
+    Count(Option<String>),
     /// `overflow [NAME]`
     Overflow(Option<String>),
     /// `serror NAME`
@@ -177,6 +179,7 @@ lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, an
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
 measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
+count [NAME]                     counts instructions from now on; with NAME, prints those since the last count as phase NAME
 sleep MILLISECONDS               waits
 overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
 serror NAME                      has the guest of its first vCPU take an SError, for tests
@@ -275,6 +278,7 @@ impl Command {
                 let rounds = rounds.ok_or("measure takes a number of rounds, 1 to 100")?;
                 Self::Measure(course, rounds)
             }
+            ("count", name) => Self::Count(name.map(ToString::to_string)),
             ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
             ("serror", _) => Self::SystemError(name(second)?),
             ("sleep", Some(number)) => {

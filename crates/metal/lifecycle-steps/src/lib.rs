@@ -4,6 +4,8 @@
 //!
 //! A side implements the traits of [`course`], and runs [`guest::program`] in its VMs. It prints [`Line::BEGIN`], a
 //! [`Line`] for each sample, and [`Line::end`]. [`read`] reads them back from the output of a console.
+//!
+//! VMs that run an operating system have no steps that both sides make alike. They have phases ([`Phase`]).
 
 #![no_std]
 
@@ -15,6 +17,7 @@ pub mod guest;
 pub mod large;
 mod line;
 pub mod logged;
+mod phase;
 mod row;
 pub mod times;
 
@@ -23,4 +26,5 @@ pub mod times;
 pub const REGISTERS: &str = "mayfly-registers ";
 
 pub use line::{Line, Spent, Told, Until, Wrong, read};
+pub use phase::{Executed, Phase};
 pub use row::{Course, Row};

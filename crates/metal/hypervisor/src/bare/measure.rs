@@ -1,6 +1,8 @@
 //! `measure`: lifecycles of a bare guest, each step of which is counted in retired instructions
 //! ([`mayfly_lifecycle_steps`]). Their VMs are made of what other VMs are made of. Their vCPUs run on the monitor's
 //! thread, one at a time; where two send interrupts to each other, the second has a thread of its own.
+//!
+//! `count`: what VMs and the program execute in a phase, whatever VMs there are ([`Phases`]).
 
 mod arm64;
 mod counted;
@@ -8,6 +10,7 @@ mod guest;
 mod interrupts;
 mod logged;
 mod parts;
+mod phases;
 mod steps;
 
 use mayfly_lifecycle_steps::course::Side as _;
@@ -19,6 +22,7 @@ use crate::bare::vm::{Host, TableFormat};
 use arch::Identity;
 use arm64 as arch;
 use counted::Counter;
+pub(crate) use phases::Phases;
 use steps::Mayfly;
 
 /// Counts a course for so many rounds, and prints what its steps take.
@@ -33,11 +37,7 @@ fn measured<F: TableFormat>(
     course: Course,
     rounds: u32,
 ) -> Result<(), &'static str> {
-    if cpus::count() != 1 {
-        return Err(
-            "the machine has several CPUs, and only one is counted: start it with one (QEMU: -smp 1)",
-        );
-    }
+    one_cpu()?;
     let mut counter = Counter::begin()?;
     say!("{REGISTERS}{}", Identity::read());
     say!("{}", Line::BEGIN);
@@ -46,4 +46,12 @@ fn measured<F: TableFormat>(
     }
     say!("{}", Line::end(counter.lines()));
     Ok(())
+}
+
+/// Whether what this CPU counts is what the machine executes.
+fn one_cpu() -> Result<(), &'static str> {
+    if cpus::count() == 1 {
+        return Ok(());
+    }
+    Err("the machine has several CPUs, and only one is counted: start it with one (QEMU: -smp 1)")
 }

@@ -25,6 +25,7 @@ mod trials;
 mod typing;
 mod vms;
 
+use crate::bare::measure::Phases;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads;
 use crate::bare::threads::console::{self, say};
@@ -44,6 +45,8 @@ struct Monitor {
     services: Vec<Arc<Served>>,
     /// The VM that typed bytes go to; none, where they go to the monitor.
     front: Option<Arc<Machine>>,
+    /// Where phases are counted.
+    phases: Option<Phases>,
 }
 
 /// The monitor's thread.
@@ -59,7 +62,8 @@ pub(crate) fn main(board: &Board) {
     let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
-        let mut monitor = Monitor { host, machines: Vec::new(), services: Vec::new(), front: None };
+        let (machines, services) = (Vec::new(), Vec::new());
+        let mut monitor = Monitor { host, machines, services, front: None, phases: None };
         threads::preemption_point();
         monitor.begin(board);
         monitor.serve(&board.arguments);
@@ -246,6 +250,7 @@ impl Monitor {
             }
             Command::Overflow(name) => self.overflow(name.as_deref())?,
             Command::SystemError(name) => self.system_error(&name)?,
+            Command::Count(name) => self.count(name.as_deref())?,
             Command::Shares(seconds) => self.shares(seconds),
             Command::Uplink(rate) => own::uplink(rate),
             Command::Measure(course, rounds) => self.host.measure(course, rounds),
@@ -301,6 +306,9 @@ impl Monitor {
             let soon = timer::ticks() + timer::frequency() / 50;
             let _ = self.typed(soon.min(deadline), true);
             self.obey_control();
+            if let Some(phases) = &mut self.phases {
+                phases.look();
+            }
         }
     }
 

@@ -129,6 +129,12 @@ fn shares_are_measured_for_seconds() {
 }
 
 #[test]
+fn phases_are_counted_by_the_names_that_they_are_given() {
+    assert_eq!(Command::read("count"), Ok(Command::Count(None)));
+    assert_eq!(Command::read("count boot"), Ok(Command::Count(Some("boot".to_string()))));
+}
+
+#[test]
 fn a_trace_has_room_that_is_bounded() {
     assert_eq!(Command::read("trace on"), Ok(Command::TraceOn(TRACE)));
     assert_eq!(Command::read("trace on 1024"), Ok(Command::TraceOn(LARGEST_TRACE)));

@@ -1,5 +1,5 @@
-//! What the monitor does for tests and measurements: VMs that are killed at random, shares of the processors, a trace,
-//! overflows, system errors.
+//! What the monitor does for tests and measurements: VMs that are killed at random, shares of the processors, phases that
+//! are counted, a trace, overflows, system errors.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,6 +9,7 @@ use mayfly_hypervisor::plan::Plan;
 
 use super::account::Possession;
 use super::{Monitor, make, shares, trace};
+use crate::bare::measure::Phases;
 use crate::bare::processor::timer;
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
@@ -20,6 +21,20 @@ impl Monitor {
         shares::measure(&machines, seconds, |moment| {
             self.rest_until(moment, |_| false);
         });
+    }
+
+    /// Begins to count phases; with a name, ends one.
+    pub(super) fn count(&mut self, name: Option<&str>) -> Result<(), String> {
+        match (name, &mut self.phases) {
+            (None, phases) => {
+                // The counters of those before are stopped first.
+                *phases = None;
+                *phases = Some(Phases::begin()?);
+            }
+            (Some(name), Some(phases)) => phases.end(name),
+            (Some(_), None) => return Err("nothing is counted: count begins to".to_string()),
+        }
+        Ok(())
     }
 
     /// Has a thread of a VM overflow its stack, or the idle thread of a processor.

@@ -1,0 +1,236 @@
+//! The machines of all sides, started one after the other, and what their consoles say.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use mayfly_lifecycle_steps::{Executed, Phase, REGISTERS};
+use mayfly_qemu::{Interrupt, to_the_end};
+
+use super::exits::Exits;
+use super::files::GuestFiles;
+use super::job::{Job, Step};
+use super::linux::{ALONE, LINUX, init};
+use crate::machine::{Processor, qemu};
+use crate::run::{LEAN, Side, after, last};
+
+/// A side's phases, and the exits of its guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// What is executed, by the name of the phase.
+    pub phases: Vec<(String, Executed)>,
+    /// The exits of the guest that boots; not of a lean Linux.
+    pub exits: Exits,
+}
+
+impl Told {
+    /// What is executed in a phase.
+    pub(super) fn phase(&self, name: &str) -> Option<Executed> {
+        self.phases.iter().find(|(its, _)| its == name).map(|(_, executed)| *executed)
+    }
+
+    /// What is executed in a step.
+    pub fn step(&self, step: Step) -> Option<Executed> {
+        self.phase(step.name())
+    }
+
+    /// What is executed where the VMM makes a VM, and ends without having run it. Mayfly has no VMM.
+    pub fn alone(&self) -> Option<Executed> {
+        self.phase(ALONE)
+    }
+}
+
+/// What all sides have measured on a processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The processor.
+    pub processor: Processor,
+    /// The version of the QEMU that makes the machine up.
+    pub qemu: String,
+    /// The version of the VMM in it.
+    pub vmm: String,
+    /// The processor's registers that tell it from others, as Mayfly reads them.
+    pub registers: String,
+    /// The kernel of the host and of the guests, as `uname -r` names it.
+    pub linux: String,
+    /// What each side has told, in the order of [`Side::ALL`].
+    pub sides: [Told; Side::ALL.len()],
+}
+
+impl Measured {
+    /// What a side has told.
+    pub fn of(&self, side: Side) -> &Told {
+        &self.sides[side as usize]
+    }
+}
+
+/// Where Mayfly's machine has the guests' kernel and initial files: behind the program and its heap, in 1 GiB from
+/// 1 GiB on.
+const KERNEL_AT: u64 = 0x5000_0000;
+const INITIAL_FILES_AT: u64 = 0x5c00_0000;
+
+/// Starts all sides on a processor.
+///
+/// # Errors
+///
+/// Why one of them did not end, or what it has not said.
+pub fn run(
+    processor: Processor,
+    files: &GuestFiles,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Measured> {
+    let scratch = tempfile::Builder::new().prefix("mayfly-beside-kvm-").tempdir();
+    let scratch = scratch.context("cannot make a temporary directory")?;
+    let mut measured = Measured {
+        processor,
+        qemu: files.files.qemu.clone(),
+        vmm: files.version.clone(),
+        registers: String::new(),
+        linux: String::new(),
+        sides: Default::default(),
+    };
+    let guest = scratch.path().join("guest");
+    write(&guest, &files.of_guest()?)?;
+    for (job, side) in Job::ALL.into_iter().flat_map(|job| Side::ALL.map(|side| (job, side))) {
+        let serial = scratch.path().join(side.variant());
+        let boots = match side {
+            Side::Mayfly => of_mayfly(job, files, &guest),
+            Side::Kvm | Side::Lean => {
+                let initial = scratch.path().join("initial-files");
+                write(&initial, &files.of_host(&init(job, side == Side::Kvm))?)?;
+                of_linux(files, &initial, side)
+            }
+        };
+        let ran = to_the_end(qemu(processor, &serial, &boots), &serial, interrupt);
+        // The output of a serial line is not always text.
+        let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
+        let what = || format!("{processor}, {}: {}", side.variant(), last(&said));
+        ran.with_context(what)?;
+        let told = &mut measured.sides[side as usize];
+        listen(&said, job, side, told).with_context(what)?;
+        if side == Side::Mayfly {
+            let registers = after(&said, REGISTERS);
+            measured.registers = registers.context("Mayfly has not printed its registers")?;
+        } else {
+            let linux = after(&said, LINUX);
+            measured.linux = linux.context("the Linux has not printed its version")?;
+        }
+    }
+    Ok(measured)
+}
+
+fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What QEMU starts Mayfly with: the guests' kernels are modules.
+fn of_mayfly(job: Job, files: &GuestFiles, guest: &Path) -> Vec<(&'static str, OsString)> {
+    let guests = job.guests();
+    let first = &guests[0];
+    let mut loads = OsString::from(format!("guest-loader,addr={KERNEL_AT:#x},kernel="));
+    loads.push(&files.files.kernel);
+    // A comma ends an option of QEMU's, unless there are two.
+    loads.push(format!(",bootargs={}", first.plan().replace(',', ",,")));
+    let mut initial = OsString::from(format!("guest-loader,addr={INITIAL_FILES_AT:#x},initrd="));
+    initial.push(guest);
+    vec![
+        ("-kernel", files.files.image.clone().into_os_string()),
+        ("-append", script(job).into()),
+        ("-device", loads),
+        ("-device", initial),
+    ]
+}
+
+/// The monitor's commands.
+fn script(job: Job) -> String {
+    let (name, last) = (job.guests()[0].name, job.last());
+    format!("count; vm start {name}; wait {name}; count {last}; vm stat {name}; poweroff")
+}
+
+fn of_linux(files: &GuestFiles, initial: &Path, side: Side) -> Vec<(&'static str, OsString)> {
+    let lean = if side == Side::Lean { LEAN } else { "" };
+    let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
+    vec![
+        ("-kernel", files.files.kernel.clone().into_os_string()),
+        ("-initrd", initial.into()),
+        ("-append", append.into()),
+    ]
+}
+
+/// Takes what a console says of a job.
+fn listen(said: &str, job: Job, side: Side, told: &mut Told) -> anyhow::Result<()> {
+    for phase in said.lines().filter_map(Phase::read) {
+        let phase = phase.map_err(|line| anyhow!("one of its lines is malformed: '{line}'"))?;
+        told.phases.push((phase.name.to_owned(), phase.executed));
+    }
+    let guest = &job.guests()[0];
+    let ready = format!("has {} CPUs, a disk of ", guest.vcpus);
+    // Mayfly prints what each of its VMs says.
+    ensure!(said.contains(&ready), "its guest has not booted");
+    ensure!(said.contains(&guest.mac()), "its guest has no card");
+    ensure!(told.phase(job.last()).is_some(), "the phase {} has not ended", job.last());
+    match side {
+        Side::Mayfly => {
+            ensure!(said.contains("nothing was lost"), "it does not say that nothing was lost");
+            told.exits = Exits::of_mayfly(said, guest.name)?;
+        }
+        Side::Kvm => told.exits = Exits::of_kvm(said)?,
+        Side::Lean => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READY: &str =
+        "guest: Linux 6.12 has 4 CPUs, a disk of 32768 sectors and the card 52:54:00:12:34:01\r\n";
+
+    fn phase(name: &str, el2: u64) -> String {
+        let executed = Executed { el2, ..Executed::default() };
+        format!("{}\r\n", Phase { name, executed, nanoseconds: 9 })
+    }
+
+    #[test]
+    fn a_side_has_booted_its_guest_and_told_of_it() {
+        let exits = "linux: 24 exits: hvc\r\nlinux: of the exits to devices, 71 gicd\r\n";
+        let said = format!("{READY}{}{exits}mayfly: nothing was lost: all\r\n", phase("boot", 7));
+        let mut told = Told::default();
+        listen(&said, Job::Boot, Side::Mayfly, &mut told).unwrap();
+        assert_eq!(told.step(Step::Boot).unwrap().el2, 7);
+        assert_eq!((told.exits.to_devices(), told.alone()), (71, None));
+        let cases = [
+            (said.replace("has 4 CPUs", "has 1 CPUs"), "its guest has not booted"),
+            (said.replace("12:34:01", "12:34:02"), "its guest has no card"),
+            (said.replace("boot vmm", "other vmm"), "the phase boot has not ended"),
+            (said.replace("nothing", "something"), "it does not say that nothing was lost"),
+            (said.replace("el2=7", "el2=x"), "one of its lines is malformed"),
+        ];
+        for (said, why) in cases {
+            let error = listen(&said, Job::Boot, Side::Mayfly, &mut Told::default()).unwrap_err();
+            assert!(error.to_string().starts_with(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_side_with_a_vmm_tells_of_it_alone() {
+        let exits = "{ ret: 0, esr_ec: 0 } hitcount: 7\r\n{ ret: 2, esr_ec: 1 } hitcount: 5\r\n\
+                     { gpa: 9000018, type: 0 } hitcount: 20\r\n";
+        let said = format!("{}{}{READY}{exits}", phase(ALONE, 3), phase("boot", 7));
+        let mut told = Told::default();
+        listen(&said, Job::Boot, Side::Kvm, &mut told).unwrap();
+        assert_eq!(told.alone().unwrap().el2, 3);
+        assert_eq!(told.exits.devices["pl011"], 20);
+        let mut lean = Told::default();
+        listen(&said.replace("hitcount", "count"), Job::Boot, Side::Lean, &mut lean).unwrap();
+        assert_eq!(lean.phases, told.phases);
+    }
+
+    #[test]
+    fn the_phase_begins_before_the_guest_and_ends_behind_it() {
+        let expected = "count; vm start linux; wait linux; count boot; vm stat linux; poweroff";
+        assert_eq!(script(Job::Boot), expected);
+    }
+}
