@@ -26,7 +26,7 @@ const LANGUAGE: &str = "add bitand bitor clone cmp default deref deref_mut drop 
                         size_hint sub";
 
 /// What is not called, by the ends of paths, and why not: a whole type or trait where it ends in `::`.
-const EXCUSED: [(&str, &str); 11] = [
+const EXCUSED: [(&str, &str); 12] = [
     (
         "a number, a set of bits, or a value to be looked at: it leads to nothing",
         "Gfn:: Gpa:: Hpa:: Hva:: Pfn:: Instant:: Span:: Context:: Identity:: Flags:: Permissions:: FrameRange:: \
@@ -61,10 +61,14 @@ const EXCUSED: [(&str, &str); 11] = [
          Pl031::save Mmio::save Mmio::go_on_as Pl011::load Psci::load Pl031::load Mmio::load",
     ),
     (
-        "of a disk whose requests are answered later, or of a console, which the tests of their own crate drive with rings \
-         at random (`virtio/remote.rs`, `virtio/console.rs`)",
+        "of a disk whose requests are answered later, a console or a balloon, which the tests of their own crate drive with \
+         rings at random (`virtio/remote.rs`, `virtio/console.rs`, `virtio/balloon.rs`)",
         "Remote:: Request:: Mmio::answer Mmio::is_wanted Mmio::take_request \
-         Console:: Mmio::deliver Mmio::next_output Mmio::receives",
+         Console:: Mmio::deliver Mmio::next_output Mmio::receives Balloon:: Mmio::ask_for Mmio::take_pages",
+    ),
+    (
+        "a copy of registers in memory, which the tests of its own crate compare after each step (`common/shown.rs`)",
+        "Shown::",
     ),
     (
         "a count",
