@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use mayfly_lifecycle_steps::{Course, times};
 
+use crate::needs::MOST_VMS;
 use crate::plan::bytes;
 
 /// A command to the monitor.
@@ -125,7 +126,7 @@ pub enum Forks {
 }
 
 /// The most VMs that one command forks.
-pub const MOST_FORKS: u32 = 4096;
+pub const MOST_FORKS: u32 = MOST_VMS as u32;
 
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
@@ -306,7 +307,7 @@ impl Forks {
         let count = match words.next_if(|word| !word.contains('=')) {
             Some(word) => {
                 let count = word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
-                Some(count.ok_or("vm fork takes a number of VMs, 1 to 4096")?)
+                Some(count.ok_or("vm fork takes a number of VMs, 1 to 2048")?)
             }
             None => None,
         };

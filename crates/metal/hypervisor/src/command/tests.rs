@@ -60,7 +60,7 @@ fn a_vm_is_forked_from_a_frozen_one() {
     let both = forked(Some(2), &["overcommit=yes", "cap=5"]);
     assert_eq!(Command::read("vm fork b a 2 overcommit=yes cap=5"), both);
     for line in
-        ["vm freeze", "vm fork", "vm fork b", "vm fork b a 0", "vm fork b a -1", "vm fork b a 4097"]
+        ["vm freeze", "vm fork", "vm fork b", "vm fork b a 0", "vm fork b a -1", "vm fork b a 2049"]
     {
         assert!(Command::read(line).is_err(), "{line}");
     }

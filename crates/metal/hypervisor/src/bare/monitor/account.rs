@@ -15,7 +15,7 @@ use crate::bare::vm::Machine;
 /// What the program has, to find what was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Possession {
-    /// Frames that are free.
+    /// Frames that are free, or that the heap has grown by.
     pub(crate) frames: u64,
     /// Bytes of the heap that are in use.
     pub(crate) bytes: usize,
@@ -23,7 +23,8 @@ pub(crate) struct Possession {
 
 impl Possession {
     pub(crate) fn now() -> Self {
-        Self { frames: frames::count_free(), bytes: heap::allocated() }
+        let frames = frames::count_free() + heap::grown();
+        Self { frames, bytes: heap::allocated() }
     }
 
     /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees
