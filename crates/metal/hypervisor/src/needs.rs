@@ -10,7 +10,7 @@
 //!   the registers of its devices. Some more: one that each vCPU
 //!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
-//! - the stacks of its threads: of each vCPU, of its devices, and of the run;
+//! - the stacks of its threads: of each vCPU, and of the run;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
 //!   are allocated, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be frozen it is
 //!   guaranteed then, or it is not frozen;
@@ -46,8 +46,8 @@ const ROOTS: u64 = 3;
 const REGISTER_TABLES: u64 = 4;
 /// Tables that are out of use and not free yet.
 const UNUSED_TABLES: u64 = 128;
-/// Threads of a VM beside those of its vCPUs.
-const THREADS: u64 = 2;
+/// Threads of a VM beside those of its vCPUs: that of the run, which is that of its devices.
+const THREADS: u64 = 1;
 
 /// Bytes of heap of a VM while it runs, without what the others count.
 const HEAP: u64 = 48 << 10;
