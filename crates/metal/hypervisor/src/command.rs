@@ -78,6 +78,24 @@ pub enum Command {
         /// The longest time that one runs, in milliseconds.
         most: u64,
     },
+    /// `turnover COUNT FROM [MILLISECONDS]`
+    Turnover {
+        /// How many.
+        count: u32,
+        /// The frozen VM that each begins as.
+        from: String,
+        /// After how many milliseconds each is reset, and destroyed; none, if it answers a request first.
+        after: Option<u64>,
+    },
+    /// `ask NAME COUNT SECONDS`
+    Ask {
+        /// What stands before the numbers of the VMs' names.
+        name: String,
+        /// How many requests each of them gets.
+        count: u32,
+        /// Within how many seconds.
+        seconds: u64,
+    },
     /// `shares [SECONDS]`
     Shares(u64),
     /// `uplink [RATE]`
@@ -135,6 +153,9 @@ const LONGEST_RUN: u64 = 50;
 const SECONDS: u64 = 2;
 const MOST_SECONDS: u64 = 3600;
 
+/// The most requests that a VM gets.
+const MOST_REQUESTS: u32 = 1000;
+
 /// The MiB that a trace has room in, unless the user gives another number; and the most.
 const TRACE: u64 = 8;
 const LARGEST_TRACE: u64 = 1024;
@@ -165,6 +186,11 @@ await NAME TEXT                  waits until it has printed TEXT
 served NAME COUNT                waits until so many forks of the service NAME have ended, and none is left
 type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
+turnover COUNT FROM [MILLISECONDS]
+                                 makes COUNT forks of the frozen VM FROM, one after the other: each answers 'write 1' by 'wrote
+                                 1,' or is reset after so long, and is destroyed; prints what that took, and what was lost
+ask NAME COUNT SECONDS           types 'write 1' to 'write COUNT', at random moments within SECONDS, at each of the VMs
+                                 NAME-0, NAME-1 and so on, and prints how long they took to answer 'wrote 1,' and so on
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
 measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
@@ -243,6 +269,23 @@ impl Command {
                     |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
                 )?;
                 Self::Lives { count, like: name(third)?, most }
+            }
+            ("turnover", count) => {
+                let count = count.and_then(|count| count.parse().ok());
+                let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
+                let after = words.next().map(str::parse).transpose();
+                let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
+                Self::Turnover { count, from: name(third)?, after }
+            }
+            ("ask", _) => {
+                const WRONG: &str =
+                    "ask needs numbers of requests and seconds: ask NAME COUNT SECONDS";
+                let count = third.and_then(|word| word.parse().ok());
+                let count = count.filter(|count| (1..=MOST_REQUESTS).contains(count));
+                let seconds = words.next().and_then(|word| word.parse().ok());
+                let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
+                let (count, seconds) = count.zip(seconds).ok_or(WRONG)?;
+                Self::Ask { name: name(second)?, count, seconds }
             }
             ("shares", seconds) => {
                 let seconds = seconds.map_or(Ok(SECONDS), str::parse).ok();

@@ -12,6 +12,7 @@ use mayfly_hypervisor::plan::Plan;
 use mayfly_hypervisor::tree::Board;
 
 mod account;
+mod asking;
 mod control;
 mod ends;
 mod forks;
@@ -22,6 +23,7 @@ mod serve;
 mod shares;
 mod trace;
 mod trials;
+mod turnover;
 mod typing;
 mod vms;
 
@@ -245,6 +247,10 @@ impl Monitor {
                 let model = self.find(&like)?;
                 self.lifecycles(count, &model.plan, most)?;
             }
+            Command::Turnover { count, from, after } => {
+                self.turnover(count, &from, after)?;
+            }
+            Command::Ask { name, count, seconds } => self.ask(&name, count, seconds)?,
             Command::Overflow(name) => self.overflow(name.as_deref())?,
             Command::Shares(seconds) => self.shares(seconds),
             Command::Uplink(rate) => own::uplink(rate),

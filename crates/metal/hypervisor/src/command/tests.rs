@@ -92,6 +92,22 @@ fn lives_are_counted_and_bounded() {
 }
 
 #[test]
+fn forks_are_asked_and_turned_over_in_numbers() {
+    let ask = |count, seconds| Ok(Command::Ask { name: "a".to_string(), count, seconds });
+    assert_eq!(Command::read("ask a 3 60"), ask(3, 60));
+    for line in ["ask", "ask a", "ask a 3", "ask a 0 60", "ask a 1001 60", "ask a 3 0", "ask a 3 x"]
+    {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+    let turnover = |count, after| Ok(Command::Turnover { count, from: "a".to_string(), after });
+    assert_eq!(Command::read("turnover 100000 a"), turnover(100_000, None));
+    assert_eq!(Command::read("turnover 3 a 20"), turnover(3, Some(20)));
+    for line in ["turnover", "turnover 5", "turnover a 5", "turnover -1 a", "turnover 5 a b"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn what_is_measured_is_measured_in_rounds() {
     let measure = |course, rounds| Ok(Command::Measure(course, rounds));
     assert_eq!(Command::read("measure"), measure(Course::Lives, times::ROUNDS));
@@ -149,7 +165,7 @@ fn every_command_is_helped_with() {
             word.contains("MILLISECONDS")
                 || matches!(
                     word,
-                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]"
+                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "SECONDS" | "[SECONDS]" | "[RATE]"
                 )
         };
         let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();

@@ -51,8 +51,12 @@ pub(crate) fn say_bounds() {
     );
 }
 
-/// Prints how much heap is in use, and how much VMs are guaranteed.
+/// Prints how much memory is free, how much heap is in use, and how much VMs are guaranteed of it.
 pub(crate) fn say_heap() {
+    say!(
+        "mayfly: {} KiB of memory are free, with what the heap has grown by",
+        Possession::now().frames * 4
+    );
     let (used, guaranteed) = (heap::allocated() >> 10, heap::guaranteed() >> 10);
     say!("mayfly: {used} KiB of heap in use, {guaranteed} KiB guaranteed");
 }
