@@ -19,7 +19,7 @@
 
 mod furthest;
 
-use furthest::{furthest, settle};
+use furthest::{furthest, note};
 
 /// A share. Its number is given to another share when nothing of it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,22 @@ pub struct ShareInfo {
     used: u64,
     /// Of one that is absent: the next that is.
     next: Option<ShareId>,
+    /// It is no further above its guarantee than this.
+    bound: u64,
     /// The share that the node of this number has in the tree ([`furthest`]).
     furthest: ShareId,
 }
 
 impl ShareInfo {
     /// Of no share.
-    pub const ABSENT: Self =
-        Self { state: State::Absent, guarantee: 0, used: 0, next: None, furthest: ShareId::SYSTEM };
+    pub const ABSENT: Self = Self {
+        state: State::Absent,
+        guarantee: 0,
+        used: 0,
+        next: None,
+        bound: 0,
+        furthest: ShareId::SYSTEM,
+    };
 
     /// How far it is above its guarantee.
     fn above(&self) -> u64 {
@@ -237,7 +245,7 @@ impl<'a> Account<'a> {
 
     /// Chooses the share whose VM is to be ended for `id` to get `units`: the one that would be furthest above its
     /// guarantee, if `id` got them. That may be `id`. Until that share is gone no other is chosen, since what it uses
-    /// is coming back. `None` if `id` gets them as it is, or none is above.
+    /// is coming back. `None` if `id` gets them as it is, or none is above; or it is to be asked again.
     pub fn choose(&mut self, id: ShareId, units: u64) -> Option<ShareId> {
         let has_enough = match self.of(id).state {
             State::Admitted => self.owed + self.of(id).guarantee <= self.free,
@@ -249,7 +257,7 @@ impl<'a> Account<'a> {
         if self.chosen.is_some() {
             return self.chosen;
         }
-        let other = furthest(self.shares);
+        let other = furthest(self.shares)?;
         // The one that asks is chosen where another would be as far.
         let would_be_above = match id {
             ShareId::SYSTEM => 0,
@@ -270,7 +278,7 @@ impl<'a> Account<'a> {
     /// Changes a share, and with it the sums and the tree. One that is leaving, and uses nothing any more, is absent then.
     fn change(&mut self, id: ShareId, change: impl FnOnce(&mut ShareInfo)) {
         let share = &mut self.shares[id.index()];
-        let (owed, promised, above) = (share.owed(), share.promised(), share.above());
+        let (owed, promised) = (share.owed(), share.promised());
         change(share);
         if share.state == State::Leaving && share.used == 0 {
             (share.state, share.guarantee, share.next) = (State::Absent, 0, self.absent);
@@ -279,8 +287,8 @@ impl<'a> Account<'a> {
         }
         self.owed = self.owed - owed + share.owed();
         self.promised = self.promised - promised + share.promised();
-        if share.above() != above && id != ShareId::SYSTEM {
-            settle(self.shares, id);
+        if id != ShareId::SYSTEM {
+            note(self.shares, id);
         }
     }
 }
