@@ -260,6 +260,7 @@ impl Command {
                 let text = behind(line, first, &name).unwrap_or_default();
                 Self::Type { name, text }
             }
+            ("turnover" | "ask", _) => Self::of_forks(first, second, third, words.next())?,
             ("lives", Some(number)) => {
                 let count = number
                     .parse()
@@ -269,23 +270,6 @@ impl Command {
                     |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
                 )?;
                 Self::Lives { count, like: name(third)?, most }
-            }
-            ("turnover", count) => {
-                let count = count.and_then(|count| count.parse().ok());
-                let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
-                let after = words.next().map(str::parse).transpose();
-                let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
-                Self::Turnover { count, from: name(third)?, after }
-            }
-            ("ask", _) => {
-                const WRONG: &str =
-                    "ask needs numbers of requests and seconds: ask NAME COUNT SECONDS";
-                let count = third.and_then(|word| word.parse().ok());
-                let count = count.filter(|count| (1..=MOST_REQUESTS).contains(count));
-                let seconds = words.next().and_then(|word| word.parse().ok());
-                let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
-                let (count, seconds) = count.zip(seconds).ok_or(WRONG)?;
-                Self::Ask { name: name(second)?, count, seconds }
             }
             ("shares", seconds) => {
                 let seconds = seconds.map_or(Ok(SECONDS), str::parse).ok();
@@ -320,6 +304,33 @@ impl Command {
             ("poweroff", _) => Self::PowerOff,
             _ => return Err("there is no such command: try 'help'"),
         })
+    }
+
+    /// `turnover` or `ask`, with these words behind it.
+    fn of_forks(
+        what: &str,
+        first: Option<&str>,
+        second: Option<&str>,
+        third: Option<&str>,
+    ) -> Result<Self, &'static str> {
+        let name = |word: Option<&str>| {
+            word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
+        };
+        if what == "turnover" {
+            let count = first.and_then(|count| count.parse().ok());
+            let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
+            let after = third.map(str::parse).transpose();
+            let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
+            return Ok(Self::Turnover { count, from: name(second)?, after });
+        }
+        let count = second.and_then(|word| word.parse().ok());
+        let count = count.filter(|count| (1..=MOST_REQUESTS).contains(count));
+        let seconds = third.and_then(|word| word.parse().ok());
+        let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
+        let (count, seconds) = count
+            .zip(seconds)
+            .ok_or("ask needs numbers of requests and seconds: ask NAME COUNT SECONDS")?;
+        Ok(Self::Ask { name: name(first)?, count, seconds })
     }
 
     /// The commands of boot arguments.

@@ -3,7 +3,7 @@
 //! A VM that has not answered one request is not asked the next. That one counts from its own moment all the same, so that
 //! a slow answer is not hidden by those that it holds up.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -12,11 +12,13 @@ use alloc::vec::Vec;
 use mayfly_hypervisor::needs::CHUNK_BYTES;
 
 use super::Monitor;
-use crate::bare::processor::{frames, heap, timer};
+use super::account::Possession;
+use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::Machine;
 use crate::bare::world::entropy;
+use crate::bare::world::share::Share;
 
 /// How long the last answers are waited for, in seconds.
 const PATIENCE: u64 = 60;
@@ -79,11 +81,11 @@ impl Monitor {
         let began = timer::ticks();
         let span = timer::frequency() * seconds;
         // In their order, with what tells two of one moment apart.
-        let mut moments = BTreeMap::new();
+        let mut moments = BTreeSet::new();
         for client in 0..clients.len() {
             for number in 0..count {
                 let moment = began + u64::from_le_bytes(entropy::seed()) % span;
-                moments.insert((moment, client, number), ());
+                moments.insert((moment, client, number));
                 threads::preemption_point();
             }
         }
@@ -93,10 +95,9 @@ impl Monitor {
             if timer::ticks() > end + timer::frequency() * PATIENCE {
                 break;
             }
-            while let Some(((moment, client, _), ())) =
-                moments.first_key_value().filter(|(key, ())| key.0 <= timer::ticks())
+            while let Some(&(moment, client, _)) =
+                moments.first().filter(|next| next.0 <= timer::ticks())
             {
-                let (moment, client) = (*moment, *client);
                 moments.pop_first();
                 if clients[client].asked.is_empty() {
                     busy.push(client);
@@ -106,7 +107,7 @@ impl Monitor {
             }
             let mut note = |delay| *delays.entry(delay).or_default() += 1;
             busy.retain(|&client| !clients[client].turn(&mut note));
-            let next = moments.first_key_value().map_or(end, |(key, ())| key.0);
+            let next = moments.first().map_or(end, |next| next.0);
             let soon = timer::ticks() + timer::frequency() / 1000;
             self.rest_until(if busy.is_empty() { next } else { soon }, |_| false);
         }
@@ -141,9 +142,7 @@ fn say_memory(name: &str, clients: &[Client]) {
     for Client { machine, .. } in clients {
         pages += machine.frames() * 4;
         if let Some(worlds) = machine.worlds() {
-            let used = |share: Option<&Arc<_>>| {
-                share.map_or(0, |share: &Arc<crate::bare::world::share::Share>| share.used())
-            };
+            let used = |share: Option<&Arc<Share>>| share.map_or(0, |share| share.used());
             own += used(worlds.run.share());
             chunks += used(worlds.memory.share());
         }
@@ -151,13 +150,14 @@ fn say_memory(name: &str, clients: &[Client]) {
         threads::preemption_point();
     }
     let count = clients.len() as u64;
+    let Possession { frames, bytes } = Possession::now();
     let kib = |chunks: u64| chunks * (CHUNK_BYTES >> 10) / count;
     say!(
-        "mayfly: of {count} VMs {name}, {running} run; each has {} KiB of pages, in {} KiB with their tables, and {} KiB of stacks and tables of stage 2; {} KiB of the machine are free, and {} KiB of heap in use",
+        "mayfly: of {count} VMs {name}, {running} run; each has {} KiB of pages, in {} KiB with their tables, and {} KiB of stacks and tables of stage 2; {} KiB of the machine are free, with what the heap has grown by, and {} KiB of heap in use",
         pages / count,
         kib(chunks),
         kib(own),
-        frames::count_free() * 4,
-        heap::allocated() >> 10
+        frames * 4,
+        bytes >> 10
     );
 }
