@@ -13,6 +13,13 @@
 //! ended. One is ended at a time: what it has comes back little by little, and may be enough. A share that is admitted
 //! is not active yet while others have borrowed what it is guaranteed: they are ended first, and until then the units
 //! that it waits for are not lent to others.
+//!
+//! No call looks at all shares: those that there are not are linked, and the one that is furthest above its guarantee is
+//! at the root of a tree.
+
+mod furthest;
+
+use furthest::{furthest, note};
 
 /// A share. Its number is given to another share when nothing of it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +53,29 @@ pub struct ShareInfo {
     state: State,
     guarantee: u64,
     used: u64,
+    /// Of one that is absent: the next that is.
+    next: Option<ShareId>,
+    /// It is no further above its guarantee than this.
+    bound: u64,
+    /// The share that the node of this number has in the tree ([`furthest`]).
+    furthest: ShareId,
 }
 
 impl ShareInfo {
     /// Of no share.
-    pub const ABSENT: Self = Self { state: State::Absent, guarantee: 0, used: 0 };
+    pub const ABSENT: Self = Self {
+        state: State::Absent,
+        guarantee: 0,
+        used: 0,
+        next: None,
+        bound: 0,
+        furthest: ShareId::SYSTEM,
+    };
+
+    /// How far it is above its guarantee.
+    fn above(&self) -> u64 {
+        self.used.saturating_sub(self.guarantee)
+    }
 
     /// What an active share may still take within its guarantee.
     fn owed(&self) -> u64 {
@@ -98,16 +123,23 @@ pub struct Account<'a> {
     awaited: u64,
     /// The share whose VM is being ended.
     chosen: Option<ShareId>,
+    /// The first share that is absent.
+    absent: Option<ShareId>,
 }
 
 impl<'a> Account<'a> {
     /// Of a machine that has nothing yet, with room for one share less than there are `shares`.
     pub fn new(shares: &'a mut [ShareInfo]) -> Self {
         shares.fill(ShareInfo::ABSENT);
+        let mut absent = None;
+        for (index, share) in shares.iter_mut().enumerate().skip(1).rev() {
+            share.next = absent;
+            absent = u16::try_from(index).ok().map(ShareId);
+        }
         if let Some(system) = shares.first_mut() {
             system.state = State::Active;
         }
-        Self { shares, total: 0, free: 0, promised: 0, owed: 0, awaited: 0, chosen: None }
+        Self { shares, total: 0, free: 0, promised: 0, owed: 0, awaited: 0, chosen: None, absent }
     }
 
     /// The machine has so many units more.
@@ -133,8 +165,7 @@ impl<'a> Account<'a> {
 
     /// How far a share is above its guarantee.
     pub fn above(&self, id: ShareId) -> u64 {
-        let share = self.of(id);
-        share.used.saturating_sub(share.guarantee)
+        self.of(id).above()
     }
 
     /// Admits a share with that guarantee. It is to be made [active](Account::activate).
@@ -147,11 +178,10 @@ impl<'a> Account<'a> {
         if guarantee > left {
             return Err(Refused::Guarantee { wanted: guarantee, left });
         }
-        let absent = self.shares.iter().position(|share| share.state == State::Absent);
-        let Some(id) = absent.and_then(|index| u16::try_from(index).ok()).map(ShareId) else {
-            return Err(Refused::TooMany);
-        };
-        self.shares[id.index()] = ShareInfo { state: State::Admitted, guarantee, used: 0 };
+        let id = self.absent.ok_or(Refused::TooMany)?;
+        let share = &mut self.shares[id.index()];
+        self.absent = share.next;
+        (share.state, share.guarantee) = (State::Admitted, guarantee);
         self.promised += guarantee;
         self.awaited += guarantee;
         Ok(id)
@@ -184,12 +214,7 @@ impl<'a> Account<'a> {
         if self.of(id).state == State::Admitted {
             self.awaited -= self.of(id).guarantee;
         }
-        self.change(id, |share| {
-            share.state = if share.used == 0 { State::Absent } else { State::Leaving };
-            if share.used == 0 {
-                share.guarantee = 0;
-            }
-        });
+        self.change(id, |share| share.state = State::Leaving);
     }
 
     /// Whether a share gets `units` more.
@@ -215,17 +240,12 @@ impl<'a> Account<'a> {
     /// A share gives back `units` of what it has taken.
     pub fn give_back(&mut self, id: ShareId, units: u64) {
         self.free += units;
-        self.change(id, |share| {
-            share.used -= units;
-            if share.state == State::Leaving && share.used == 0 {
-                *share = ShareInfo::ABSENT;
-            }
-        });
+        self.change(id, |share| share.used -= units);
     }
 
     /// Chooses the share whose VM is to be ended for `id` to get `units`: the one that would be furthest above its
     /// guarantee, if `id` got them. That may be `id`. Until that share is gone no other is chosen, since what it uses
-    /// is coming back. `None` if `id` gets them as it is, or none is above.
+    /// is coming back. `None` if `id` gets them as it is, or none is above; or it is to be asked again.
     pub fn choose(&mut self, id: ShareId, units: u64) -> Option<ShareId> {
         let has_enough = match self.of(id).state {
             State::Admitted => self.owed + self.of(id).guarantee <= self.free,
@@ -237,16 +257,17 @@ impl<'a> Account<'a> {
         if self.chosen.is_some() {
             return self.chosen;
         }
-        let would_be_above = |&other: &ShareId| {
-            let more = if other == id { units } else { 0 };
-            let share = self.of(other);
-            (share.used + more).saturating_sub(share.guarantee)
+        let other = furthest(self.shares)?;
+        // The one that asks is chosen where another would be as far.
+        let would_be_above = match id {
+            ShareId::SYSTEM => 0,
+            _ => (self.of(id).used + units).saturating_sub(self.of(id).guarantee),
         };
-        let others = (1..self.shares.len() as u16).map(ShareId).filter(|&other| other != id);
-        // Of several, the one that asks is the last, and so the one that is chosen.
-        let asks = Some(id).filter(|&id| id != ShareId::SYSTEM);
-        let above = others.chain(asks).filter(|other| would_be_above(other) > 0);
-        self.chosen = above.max_by_key(would_be_above);
+        self.chosen = if would_be_above > 0 && would_be_above >= self.of(other).above() {
+            Some(id)
+        } else {
+            Some(other).filter(|_| other != ShareId::SYSTEM && self.of(other).above() > 0)
+        };
         self.chosen
     }
 
@@ -254,15 +275,20 @@ impl<'a> Account<'a> {
         &self.shares[id.index()]
     }
 
-    /// Changes a share, and the sums with it.
+    /// Changes a share, and with it the sums and the tree. One that is leaving, and uses nothing any more, is absent then.
     fn change(&mut self, id: ShareId, change: impl FnOnce(&mut ShareInfo)) {
         let share = &mut self.shares[id.index()];
         let (owed, promised) = (share.owed(), share.promised());
         change(share);
-        if share.state == State::Absent {
+        if share.state == State::Leaving && share.used == 0 {
+            (share.state, share.guarantee, share.next) = (State::Absent, 0, self.absent);
+            self.absent = Some(id);
             self.chosen = self.chosen.filter(|&chosen| chosen != id);
         }
         self.owed = self.owed - owed + share.owed();
         self.promised = self.promised - promised + share.promised();
+        if id != ShareId::SYSTEM {
+            note(self.shares, id);
+        }
     }
 }

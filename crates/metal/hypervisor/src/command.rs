@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use mayfly_lifecycle_steps::{Course, times};
 
+use crate::needs::MOST_VMS;
 use crate::plan::bytes;
 
 /// A command to the monitor.
@@ -84,6 +85,24 @@ pub enum Command {
         /// The longest time that one runs, in milliseconds.
         most: u64,
     },
+    /// `turnover COUNT FROM [MILLISECONDS]`
+    Turnover {
+        /// How many.
+        count: u32,
+        /// The frozen VM that each begins as.
+        from: String,
+        /// After how many milliseconds each is reset, and destroyed; none, if it answers a request first.
+        after: Option<u64>,
+    },
+    /// `ask NAME COUNT SECONDS`
+    Ask {
+        /// What stands before the numbers of the VMs' names.
+        name: String,
+        /// How many requests each of them gets.
+        count: u32,
+        /// Within how many seconds.
+        seconds: u64,
+    },
     /// `shares [SECONDS]`
     Shares(u64),
     /// `uplink [RATE]`
@@ -136,7 +155,7 @@ pub enum Forks {
 }
 
 /// The most VMs that one command forks.
-pub const MOST_FORKS: u32 = 4096;
+pub const MOST_FORKS: u32 = MOST_VMS as u32;
 
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
@@ -144,6 +163,9 @@ const LONGEST_RUN: u64 = 50;
 /// The seconds for which shares are measured, unless the user gives another number; and the most.
 const SECONDS: u64 = 2;
 const MOST_SECONDS: u64 = 3600;
+
+/// The most requests that a VM gets.
+const MOST_REQUESTS: u32 = 1000;
 
 /// The MiB that a trace has room in, unless the user gives another number; and the most.
 const TRACE: u64 = 8;
@@ -176,6 +198,11 @@ await NAME TEXT                  waits until it has printed TEXT
 served NAME COUNT                waits until so many forks of the service NAME have ended, and none is left
 type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
+turnover COUNT FROM [MILLISECONDS]
+                                 makes COUNT forks of the frozen VM FROM, one after the other: each answers 'write 1' by 'wrote
+                                 1,' or is reset after so long, and is destroyed; prints what that took, and what was lost
+ask NAME COUNT SECONDS           types 'write 1' to 'write COUNT', at random moments within SECONDS, at each of the VMs
+                                 NAME-0, NAME-1 and so on, and prints how long they took to answer 'wrote 1,' and so on
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
 measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
@@ -248,6 +275,7 @@ impl Command {
                 let text = behind(line, first, &name).unwrap_or_default();
                 Self::Type { name, text }
             }
+            ("turnover" | "ask", _) => Self::of_forks(first, second, third, words.next())?,
             ("lives", Some(number)) => {
                 let count = number
                     .parse()
@@ -301,6 +329,33 @@ impl Command {
         Ok(Self::Balloon { name, bytes })
     }
 
+    /// `turnover` or `ask`, with these words behind it.
+    fn of_forks(
+        what: &str,
+        first: Option<&str>,
+        second: Option<&str>,
+        third: Option<&str>,
+    ) -> Result<Self, &'static str> {
+        let name = |word: Option<&str>| {
+            word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
+        };
+        if what == "turnover" {
+            let count = first.and_then(|count| count.parse().ok());
+            let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
+            let after = third.map(str::parse).transpose();
+            let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
+            return Ok(Self::Turnover { count, from: name(second)?, after });
+        }
+        let count = second.and_then(|word| word.parse().ok());
+        let count = count.filter(|count| (1..=MOST_REQUESTS).contains(count));
+        let seconds = third.and_then(|word| word.parse().ok());
+        let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
+        let (count, seconds) = count
+            .zip(seconds)
+            .ok_or("ask needs numbers of requests and seconds: ask NAME COUNT SECONDS")?;
+        Ok(Self::Ask { name: name(first)?, count, seconds })
+    }
+
     /// The commands of boot arguments.
     pub fn script(arguments: &str) -> impl Iterator<Item = Result<Self, &'static str>> + '_ {
         arguments.split(';').map(Self::read)
@@ -329,7 +384,7 @@ impl Forks {
         let count = match words.next_if(|word| !word.contains('=')) {
             Some(word) => {
                 let count = word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
-                Some(count.ok_or("vm fork takes a number of VMs, 1 to 4096")?)
+                Some(count.ok_or("vm fork takes a number of VMs, 1 to 2048")?)
             }
             None => None,
         };

@@ -10,9 +10,10 @@
 //!   the registers of its devices. Some more: one that each vCPU
 //!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
-//! - the stacks of its threads: of each vCPU, of its devices, and of the run;
+//! - the stacks of its threads: of each vCPU, and of the run;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
-//!   are allocated, and a VM is guaranteed twice as many ([`promises`](crate::promises));
+//!   are allocated, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be frozen it is
+//!   guaranteed then, or it is not frozen;
 //! - its disk at full size, with the tables in which the hypervisor finds its pages.
 //!
 //! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its
@@ -28,6 +29,12 @@ use crate::chunks::{CHUNK, chunks};
 use crate::given::Blocks;
 use crate::plan::Plan;
 
+/// The VMs that there is room for at a time, if memory allows for so many.
+pub const MOST_VMS: usize = 2048;
+/// Shares of the machine's memory that there are at most: of each VM, those of its memory, of the rest of a run, and of its
+/// disk; and the hypervisor's own.
+pub const MOST_SHARES: usize = 3 * MOST_VMS + 1;
+
 const GIB: u64 = 1 << 30;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK * PAGE_SIZE;
@@ -39,14 +46,16 @@ const ROOTS: u64 = 3;
 const REGISTER_TABLES: u64 = 4;
 /// Tables that are out of use and not free yet.
 const UNUSED_TABLES: u64 = 128;
-/// Threads of a VM beside those of its vCPUs.
-pub const THREADS: u64 = 2;
+/// Threads of a VM beside those of its vCPUs: that of the run, which is that of its devices.
+const THREADS: u64 = 1;
 
-/// Bytes of heap of a VM while it runs, without what the others count. Of a VM that is frozen, the state of its devices is
-/// there twice for a moment.
-const HEAP: u64 = 128 << 10;
-/// Bytes of heap of a vCPU, in the same way.
+/// Bytes of heap of a VM while it runs, without what the others count.
+const HEAP: u64 = 48 << 10;
+/// Bytes of heap of a vCPU.
 const VCPU_HEAP: u64 = 6 << 10;
+/// Bytes of heap that a VM takes beside those while it is frozen, and for each vCPU: its state is there in two forms then.
+const FROZEN_HEAP: u64 = 80 << 10;
+const FROZEN_VCPU_HEAP: u64 = 12 << 10;
 /// Bytes of heap of a VM, whether it runs or not.
 const CREATED_HEAP: u64 = 8 << 10;
 /// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
@@ -59,6 +68,9 @@ const ITS_HEAP: u64 =
     ((4 + 3 * 8) << (ITS.device_bits + ITS.event_bits)) + (8 + 3 * 8) * ITS.lpis as u64;
 /// What is guaranteed for each byte of heap.
 pub const HEAP_PIECES: u64 = 2;
+
+/// A VM is guaranteed so many frames at least for each of its threads, with its stack and its part of the VM's tables.
+pub const LEAST_THREAD_FRAMES: u64 = 11;
 
 /// The sizes of what is allocated, as orders, which are less than that of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +135,11 @@ impl Needs {
         HEAP_PIECES as usize * bytes
     }
 
+    /// Bytes of heap that a VM needs beside, while it is frozen.
+    pub fn frozen(plan: &Plan) -> u64 {
+        HEAP_PIECES * (FROZEN_HEAP + u64::from(plan.vcpus) * FROZEN_VCPU_HEAP)
+    }
+
     /// Bytes of heap that a VM needs before it runs, and after.
     pub fn created(plan: &Plan) -> u64 {
         let words = plan.name.len() + plan.arguments.len();
@@ -147,9 +164,11 @@ impl fmt::Display for Needs {
 
 #[cfg(test)]
 mod tests {
+    use std::format;
     use std::string::ToString;
 
     use super::*;
+    use crate::arm64::layout::MAX_VCPUS;
     use crate::plan::tests::plan;
 
     const SIZES: Sizes = Sizes { root_order: 1, stack_order: 3 };
@@ -175,6 +194,15 @@ mod tests {
         assert_eq!(whole.table_frames, half.table_frames);
         let none = Needs::of(&plan("memory=1G overcommit=yes"), 0, SIZES);
         assert_eq!((none.memory, half.pages - none.pages), (0, (512 << 20) / CHUNK_BYTES));
+    }
+
+    #[test]
+    fn each_thread_has_its_least_frames() {
+        for vcpus in 1..=u64::from(MAX_VCPUS) {
+            let plan = plan(&format!("memory=16M overcommit=yes vcpus={vcpus}"));
+            let frames = Needs::of(&plan, 0, SIZES).run * CHUNK;
+            assert!(frames >= LEAST_THREAD_FRAMES * (vcpus + THREADS), "{vcpus}: {frames}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What VMs are guaranteed of the heap.
 //!
-//! A VM is guaranteed twice the bytes that it allocates at most ([`needs`](crate::needs)): the heap is one piece, which
-//! its allocator cuts up, and each piece takes some bytes more. A part of the heap is guaranteed to no VM: it is the
-//! hypervisor's own.
+//! A VM is guaranteed twice the bytes that it allocates at most ([`needs`](crate::needs)): the heap is one large piece or a
+//! few, which its allocator cuts up, and each piece takes some bytes more. A part of the heap is guaranteed to no VM: it
+//! is the hypervisor's own.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

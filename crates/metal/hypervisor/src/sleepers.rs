@@ -9,10 +9,11 @@ use intrusive_collections::{
     KeyAdapter, LinkedList, LinkedListLink, RBTree, RBTreeLink, UnsafeRef,
 };
 
+use crate::needs::MOST_VMS;
 use links::{OfMoment, OfWord};
 
-/// How many lists there are: a power of two.
-const BUCKETS: usize = 64;
+/// How many lists there are: a power of two. So a list has few sleepers also where there are as many VMs as there may be.
+const BUCKETS: usize = (MOST_VMS / 2).next_power_of_two();
 
 /// A thread that sleeps, as it is found: a part of the thread.
 #[derive(Debug)]

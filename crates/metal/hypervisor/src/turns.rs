@@ -30,7 +30,8 @@
 )]
 
 mod budget;
-mod list;
+mod dry;
+mod heap;
 mod patience;
 mod queue;
 mod share;
@@ -39,7 +40,7 @@ pub use patience::Patience;
 pub use queue::Turn;
 pub use share::Share;
 
-use list::List;
+use heap::{ByQuota, ByVirtualTime, Heap};
 
 /// How long a thread has a processor while others want it, in microseconds.
 pub const SLICE: u64 = 5_000;
@@ -76,9 +77,9 @@ const fn later(a: u64, b: u64) -> u64 {
 /// Whose turn it is.
 pub struct Turns {
     /// The shares that have a thread which waits, unless they are dry.
-    ready: List,
+    ready: Heap<ByVirtualTime>,
     /// The dry ones that have a thread which waits.
-    dry: List,
+    dry: Heap<ByQuota>,
     /// The virtual time of the share that was last taken from.
     present: u64,
     /// Nothing is due before that ([`Turns::is_due`]).
@@ -91,8 +92,8 @@ impl Turns {
     #[expect(clippy::new_without_default, reason = "a default is not `const`")]
     pub const fn new() -> Self {
         Self {
-            ready: List::new(),
-            dry: List::new(),
+            ready: Heap::new(),
+            dry: Heap::new(),
             present: 0,
             next_event: u64::MAX,
             patience: Patience::new(),
@@ -102,7 +103,7 @@ impl Turns {
     /// Whether a thread waits that a processor would take.
     #[inline]
     pub fn is_wanted(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.first().is_null()
     }
 
     /// What threads may wait, and have waited.
@@ -121,8 +122,8 @@ impl Turns {
         self.next_event = self.next_event.min(at);
     }
 
-    /// Whether something is due. If so, the shares that are to have their quota by `now` have it, and the caller says
-    /// again what else is to be due ([`Turns::remind`]).
+    /// Whether something is due. If so, shares that are to have their quota by `now` have it, and the caller says again
+    /// what else is to be due ([`Turns::remind`]). If many are, something is due again at once.
     pub fn is_due(&mut self, now: u64) -> bool {
         let is_due = now >= self.next_event;
         if is_due {
@@ -148,7 +149,8 @@ impl Turns {
             share.keep_within(self.present);
             (*turn).used =
                 later((*turn).used, share.present.wrapping_sub(share.terms.thread_credit));
-            self.queue(share, turn, now);
+            self.changed((*turn).share);
+            self.queue((*turn).share, turn, now);
         }
     }
 
@@ -196,6 +198,8 @@ impl Turns {
             }
             ((*turn).began, (*turn).granted) = (now, 0);
             share.keep_within(self.present);
+            self.changed((*turn).share);
+            let share = &mut *(*turn).share;
             // Those of its own share may wait although the share is dry.
             if self.is_wanted() || !share.waiting.is_empty() || share.is_spent(now) {
                 return false;
@@ -214,40 +218,29 @@ impl Turns {
     pub fn take(&mut self, now: u64) -> Option<*mut Turn> {
         // SAFETY: the promise of `wake`: what waits is there.
         unsafe {
-            if self.ready.is_empty() {
+            let share = self.ready.first();
+            if share.is_null() {
                 return None;
             }
-            let (before, share) = self.ready.least();
             if (*share).budget.is_some() {
-                return self.take_capped(before, share, now);
+                return self.take_capped(share, now);
             }
-            Some(self.take_from(
-                before,
-                share,
-                now,
-                (*share).terms.slice,
-                (*share).terms.slice_cost,
-            ))
+            Some(self.take_from(share, now, (*share).terms.slice, (*share).terms.slice_cost))
         }
     }
 
     /// As [`Turns::take`], where the share `share` comes first, and has a cap.
     #[cold]
-    unsafe fn take_capped(
-        &mut self,
-        before: *mut Share,
-        share: *mut Share,
-        now: u64,
-    ) -> Option<*mut Turn> {
-        // SAFETY: the share is on the list, behind `before`.
+    unsafe fn take_capped(&mut self, share: *mut Share, now: u64) -> Option<*mut Turn> {
+        // SAFETY: the share is the first of those that are ready.
         unsafe {
             if (*share).is_dry(now) {
-                self.ready.remove(before, share);
-                self.list_dry(share);
+                self.ready.remove(share);
+                self.lay_dry(share);
                 return self.take_other(now);
             }
             let (granted, cost) = (*share).begin();
-            Some(self.take_from(before, share, now, granted, cost))
+            Some(self.take_from(share, now, granted, cost))
         }
     }
 
@@ -260,19 +253,15 @@ impl Turns {
     #[inline(always)]
     unsafe fn take_from(
         &mut self,
-        before: *mut Share,
-        share: *mut Share,
+        first: *mut Share,
         now: u64,
         granted: u64,
         cost: u64,
     ) -> *mut Turn {
-        // SAFETY: the share is on the list, behind `before`; so a thread of it waits.
+        // SAFETY: the share is the first of those that are ready; so a thread of it waits.
         unsafe {
-            let turn = (*share).waiting.pop();
-            if (*share).waiting.is_empty() {
-                self.ready.remove(before, share);
-            }
-            let share = &mut *share;
+            let share = &mut *first;
+            let turn = share.waiting.pop();
             self.present = later(self.present, share.virtual_time);
             share.present = later(share.present, (*turn).used);
             let waited = now.wrapping_sub((*turn).began);
@@ -281,7 +270,13 @@ impl Turns {
                 self.patience.note(share);
             }
             share.virtual_time = share.virtual_time.wrapping_add(cost);
+            let has_others = !share.waiting.is_empty();
             ((*turn).began, (*turn).granted) = (now, granted);
+            if has_others {
+                self.ready.changed(first);
+            } else {
+                self.ready.remove(first);
+            }
             turn
         }
     }
@@ -307,19 +302,17 @@ impl Turns {
         beyond.max(0).cast_unsigned()
     }
 
-    /// Puts the dry shares that are no longer so back on the other list.
-    #[cold]
-    fn look_at_dry(&mut self, now: u64) {
-        let mut dry = core::mem::replace(&mut self.dry, List::new());
-        while let Some(share) = dry.pop() {
-            // SAFETY: a share with threads that wait is there, and it is on no list now.
-            unsafe {
-                if (*share).is_dry(now) {
-                    self.list_dry(share);
-                } else {
-                    (*share).keep_within(self.present);
-                    self.ready.push(share);
-                }
+    /// The virtual time of a share has changed.
+    ///
+    /// # Safety
+    ///
+    /// It is there.
+    #[inline(always)]
+    unsafe fn changed(&mut self, share: *mut Share) {
+        // SAFETY: the caller's promise. One that is in a heap, and lies not dry, is ready.
+        unsafe {
+            if self.ready.has(share) && !(*share).lies_dry {
+                self.ready.changed(share);
             }
         }
     }
@@ -350,6 +343,7 @@ impl Turns {
         // SAFETY: the caller's promise.
         unsafe {
             let share = Self::charge(turn, now);
+            self.changed(share);
             if (*share).budget.is_some() {
                 self.leave_budget(turn, now);
             }
@@ -364,12 +358,15 @@ impl Turns {
     unsafe fn leave_budget(&mut self, turn: *mut Turn, now: u64) {
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(budget) = &mut (*(*turn).share).budget {
+            let share = (*turn).share;
+            if let Some(budget) = &mut (*share).budget {
                 budget.settle(now.wrapping_sub((*turn).began), (*turn).granted);
                 budget.stop();
             }
+            if (*share).lies_dry {
+                self.wet(share, now);
+            }
         }
-        self.look_at_dry(now);
     }
 
     /// # Safety
@@ -381,21 +378,9 @@ impl Turns {
         unsafe {
             (*turn).began = now;
             if (*share).waiting.is_empty() {
-                self.ready.push(share);
+                self.ready.insert(share);
             }
             (*share).waiting.insert(turn);
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`List::push`]; it has a budget.
-    #[cold]
-    unsafe fn list_dry(&mut self, share: *mut Share) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.remind((*share).next_quota());
-            self.dry.push(share);
         }
     }
 }

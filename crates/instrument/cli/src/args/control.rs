@@ -101,7 +101,7 @@ pub(crate) enum Request {
         /// Parameters that differ, as in cap=50
         parameters: Vec<String>,
         /// How many to make
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2048))]
         count: Option<u32>,
     },
     /// Have a fork go on as its frozen VM was, again

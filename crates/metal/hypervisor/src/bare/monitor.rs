@@ -4,7 +4,6 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use mayfly_hypervisor::command::{Command, HELP};
@@ -13,15 +12,18 @@ use mayfly_hypervisor::plan::Plan;
 use mayfly_hypervisor::tree::Board;
 
 mod account;
+mod asking;
 mod control;
 mod ends;
 mod forks;
 mod host;
+mod machines;
 mod own;
 mod serve;
 mod shares;
 mod trace;
 mod trials;
+mod turnover;
 mod typing;
 mod vms;
 
@@ -32,6 +34,7 @@ use crate::bare::threads::console::{self, say};
 use crate::bare::vm::Machine;
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
+use machines::Machines;
 use serve::Served;
 use typing::type_for;
 use vms::make;
@@ -41,7 +44,7 @@ const LEAVES: u8 = 0x1d;
 
 struct Monitor {
     host: Arc<dyn AnyHost>,
-    machines: Vec<Arc<Machine>>,
+    machines: Machines,
     services: Vec<Arc<Served>>,
     /// The VM that typed bytes go to; none, where they go to the monitor.
     front: Option<Arc<Machine>>,
@@ -62,7 +65,7 @@ pub(crate) fn main(board: &Board) {
     let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
-        let (machines, services) = (Vec::new(), Vec::new());
+        let (machines, services) = (Machines::default(), Vec::new());
         let mut monitor = Monitor { host, machines, services, front: None, phases: None };
         threads::preemption_point();
         monitor.begin(board);
@@ -103,7 +106,7 @@ impl Monitor {
         let starts = plan.starts;
         let machine = make(plan, None)?;
         threads::preemption_point();
-        self.machines.push(Arc::clone(&machine));
+        self.machines.insert(&machine);
         if self.front.is_none() {
             self.show(Some(Arc::clone(&machine)));
         }
@@ -207,7 +210,7 @@ impl Monitor {
         match command {
             Command::Nothing | Command::PowerOff => {}
             Command::Help => HELP.lines().for_each(|line| say!("{line}")),
-            Command::List => self.machines.iter().for_each(|machine| list(machine)),
+            Command::List => self.machines.each(|machine| list(machine)),
             Command::Stat(name) => self.say_all(name.as_deref()),
             Command::Create { name, like, parameters, arguments } => {
                 self.create(&name, &like, &parameters, arguments)?;
@@ -234,12 +237,15 @@ impl Monitor {
                 say!("");
             }
             Command::Wait(name) => {
-                let meant = match name {
-                    Some(name) => vec![self.find(&name)?],
-                    None => self.machines.clone(),
-                };
-                for machine in &meant {
+                if let Some(name) = name {
+                    let machine = self.find(&name)?;
                     self.rest_until(u64::MAX, |_| !machine.is_running());
+                } else {
+                    let mut number = 0;
+                    while let Some(machine) = self.machines.after(number).cloned() {
+                        self.rest_until(u64::MAX, |_| !machine.is_running());
+                        number = machine.number;
+                    }
                 }
             }
             Command::Served { name, count } => self.await_served(&name, count),
@@ -248,6 +254,10 @@ impl Monitor {
                 let model = self.find(&like)?;
                 self.lifecycles(count, &model.plan, most)?;
             }
+            Command::Turnover { count, from, after } => {
+                self.turnover(count, &from, after)?;
+            }
+            Command::Ask { name, count, seconds } => self.ask(&name, count, seconds)?,
             Command::Overflow(name) => self.overflow(name.as_deref())?,
             Command::SystemError(name) => self.system_error(&name)?,
             Command::Count(name) => self.count(name.as_deref())?,
@@ -267,8 +277,9 @@ impl Monitor {
     /// Prints what the VM of this name has, or what all have; and the program itself.
     fn say_all(&self, name: Option<&str>) {
         let is_meant = |its: &str| name.is_none_or(|name| name == its);
-        for machine in self.machines.iter().filter(|machine| is_meant(&machine.plan.name)) {
-            stat(machine);
+        match name {
+            Some(name) => self.machines.find(name).into_iter().for_each(|machine| stat(machine)),
+            None => self.machines.each(|machine| stat(machine)),
         }
         self.services
             .iter()
@@ -318,17 +329,16 @@ impl Monitor {
         while let Some(name) = self.services.last().map(|served| served.name.clone()) {
             self.end_service(&name);
         }
-        let machines = core::mem::take(&mut self.machines);
-        for machine in &machines {
-            machine.end(End::Killed);
-        }
-        for machine in &machines {
-            self.wait(machine);
-        }
+        let mut machines = core::mem::take(&mut self.machines);
+        machines.each(|machine| machine.end(End::Killed));
+        machines.each(|machine| self.wait(machine));
         self.show(None);
         trace::discard();
         // The thread of the last may just be about to end.
-        machines.iter().all(|machine| !machine.is_running())
+        let mut all_have = true;
+        machines.each(|machine| all_have &= !machine.is_running());
+        machines.clear();
+        all_have
     }
 }
 

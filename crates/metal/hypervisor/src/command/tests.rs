@@ -70,7 +70,7 @@ fn a_vm_is_forked_from_a_frozen_one() {
     let both = forked(Some(2), &["overcommit=yes", "cap=5"]);
     assert_eq!(Command::read("vm fork b a 2 overcommit=yes cap=5"), both);
     for line in
-        ["vm freeze", "vm fork", "vm fork b", "vm fork b a 0", "vm fork b a -1", "vm fork b a 4097"]
+        ["vm freeze", "vm fork", "vm fork b", "vm fork b a 0", "vm fork b a -1", "vm fork b a 2049"]
     {
         assert!(Command::read(line).is_err(), "{line}");
     }
@@ -97,6 +97,22 @@ fn lives_are_counted_and_bounded() {
     assert_eq!(Command::read("lives 1000 a"), expected(1000, LONGEST_RUN));
     assert_eq!(Command::read("lives 50 a 400"), expected(50, 400));
     for line in ["lives", "lives a", "lives 5", "lives -1 a", "lives 5 a b", "lives 5000000000 a"] {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn forks_are_asked_and_turned_over_in_numbers() {
+    let ask = |count, seconds| Ok(Command::Ask { name: "a".to_string(), count, seconds });
+    assert_eq!(Command::read("ask a 3 60"), ask(3, 60));
+    for line in ["ask", "ask a", "ask a 3", "ask a 0 60", "ask a 1001 60", "ask a 3 0", "ask a 3 x"]
+    {
+        assert!(Command::read(line).is_err(), "{line}");
+    }
+    let turnover = |count, after| Ok(Command::Turnover { count, from: "a".to_string(), after });
+    assert_eq!(Command::read("turnover 100000 a"), turnover(100_000, None));
+    assert_eq!(Command::read("turnover 3 a 20"), turnover(3, Some(20)));
+    for line in ["turnover", "turnover 5", "turnover a 5", "turnover -1 a", "turnover 5 a b"] {
         assert!(Command::read(line).is_err(), "{line}");
     }
 }
@@ -171,7 +187,14 @@ fn every_command_is_helped_with() {
             word.contains("MILLISECONDS")
                 || matches!(
                     word,
-                    "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]" | "[RATE]" | "SIZE"
+                    "COUNT"
+                        | "[COUNT]"
+                        | "[ROUNDS]"
+                        | "[MIB]"
+                        | "SECONDS"
+                        | "[SECONDS]"
+                        | "[RATE]"
+                        | "SIZE"
                 )
         };
         let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();

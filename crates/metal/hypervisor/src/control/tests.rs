@@ -72,9 +72,9 @@ fn each_request_is_a_command_of_the_monitor() {
         Ok(Command::Forks(Forks::Fork { name: text("b"), from: text("a"), count, parameters }))
     };
     assert_eq!(fork(None), forked(None));
-    assert_eq!(fork(Some(4096)), forked(Some(4096)));
+    assert_eq!(fork(Some(2048)), forked(Some(2048)));
     assert_eq!(fork(Some(0)), Err(Why::Field("count")));
-    assert_eq!(fork(Some(4097)), Err(Why::Field("count")));
+    assert_eq!(fork(Some(2049)), Err(Why::Field("count")));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct Offer {
     pub timers: Timers,
 }
 
-/// As many as there can be VMs.
+/// Each decision of a service looks at all of its forks: so there are few.
 const MOST_FORKS: u16 = 127;
 const MOST_WAITING: u16 = 512;
 /// How many connections are remembered that are over, for each fork.

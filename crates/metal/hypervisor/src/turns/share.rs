@@ -1,8 +1,7 @@
 //! A share of the machine's processor time: that of a VM, with all its threads, or that of the hypervisor.
 
-use core::ptr::null_mut;
-
 use super::budget::Budget;
+use super::heap::Place;
 use super::queue::Queue;
 use super::{CREDIT, FORGOTTEN, MARGIN, SLICE, THREAD_CREDIT, Turn, Turns, is_before, ticks};
 
@@ -25,8 +24,8 @@ pub(super) struct Terms {
 /// A share of the machine's processor time.
 #[derive(Debug)]
 pub struct Share {
-    /// The next share on the list that this one is on.
-    pub(super) next: *mut Share,
+    /// Where it is among those that have a thread which waits.
+    pub(super) place: Place,
     /// Of all its threads.
     pub(super) virtual_time: u64,
     /// What a tick costs.
@@ -40,6 +39,9 @@ pub struct Share {
     /// The processor time that its threads have had, in ticks, but for those that run.
     spent: u64,
     pub(super) budget: Option<Budget>,
+    /// It has threads that wait, and is dry; and when it was to have its quota anew, as it became so.
+    pub(super) lies_dry: bool,
+    pub(super) quota_at: u64,
     pub(super) terms: Terms,
     weight: u32,
     cap: Option<u32>,
@@ -76,7 +78,7 @@ impl Share {
             None => None,
         };
         Self {
-            next: null_mut(),
+            place: Place::NONE,
             virtual_time: 0,
             cost,
             waiting: Queue::new(),
@@ -86,6 +88,8 @@ impl Share {
             stopped: 0_u64.wrapping_sub(1 << 63),
             spent: 0,
             budget,
+            lies_dry: false,
+            quota_at: 0,
             terms: Terms {
                 slice,
                 thread_credit: ticks(THREAD_CREDIT, frequency),
@@ -221,8 +225,11 @@ impl Turns {
     pub unsafe fn bill(&mut self, turn: *mut Turn, other: *mut Share, ticks: u64) {
         // SAFETY: the caller's promise. They may be the same.
         unsafe {
-            (*(*turn).share).give_back(ticks);
+            let own = (*turn).share;
+            (*own).give_back(ticks);
             (*other).take_over(ticks);
+            self.changed(own);
+            self.changed(other);
         }
     }
 }

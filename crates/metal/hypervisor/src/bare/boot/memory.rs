@@ -10,13 +10,11 @@ use mayfly_hypervisor::account::ShareInfo;
 use mayfly_hypervisor::chunks::{Books, ChunkInfo, Chunks, NO_ROOM};
 use mayfly_hypervisor::division::Division;
 use mayfly_hypervisor::memory_map::whole_frames;
+use mayfly_hypervisor::needs::MOST_SHARES;
 use mayfly_hypervisor::tree::{Board, Region};
 use mayfly_vm::platform::address::PAGE_SHIFT;
 
 use crate::bare::processor::{frames, heap};
-
-/// Shares of the machine that there is room for: that of a VM that runs, that of a disk, and the hypervisor's own.
-const SHARES: usize = frames::MOST_SHARES;
 
 /// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device
 /// tree reserves; memory from `limit` on is not mapped, and stays unused.
@@ -37,8 +35,8 @@ pub(super) fn add(board: &Board, others: &[Region], limit: u64) -> Result<(), &'
         heap::add(with_exposed_provenance_mut(start as usize), (end - start) as usize);
         (slice::from_raw_parts_mut(blocks, count), slice::from_raw_parts_mut(chunks, count))
     };
-    let shares = vec![ShareInfo::ABSENT; SHARES].leak();
-    let (spans, rooms) = (Spans::new(division.spans.leak()), vec![NO_ROOM; SHARES].leak());
+    let shares = vec![ShareInfo::ABSENT; MOST_SHARES].leak();
+    let (spans, rooms) = (Spans::new(division.spans.leak()), vec![NO_ROOM; MOST_SHARES].leak());
     let mut machine = Chunks::new(Books { spans, blocks, chunks, shares, rooms });
     for region in division.pool {
         // Frame 0 is not used: lists end with it.

@@ -16,7 +16,7 @@ use crate::bare::vm::Machine;
 /// What the program has, to find what was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Possession {
-    /// Frames that are free.
+    /// Frames that are free, or that the heap has grown by.
     pub(crate) frames: u64,
     /// Bytes of the heap that are in use.
     pub(crate) bytes: usize,
@@ -24,7 +24,8 @@ pub(crate) struct Possession {
 
 impl Possession {
     pub(crate) fn now() -> Self {
-        Self { frames: frames::count_free(), bytes: heap::allocated() }
+        let frames = frames::count_free() + heap::grown();
+        Self { frames, bytes: heap::allocated() }
     }
 
     /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees
@@ -51,8 +52,12 @@ pub(crate) fn say_bounds() {
     );
 }
 
-/// Prints how much heap is in use, and how much VMs are guaranteed.
+/// Prints how much memory is free, how much heap is in use, and how much VMs are guaranteed of it.
 pub(crate) fn say_heap() {
+    say!(
+        "mayfly: {} KiB of memory are free, with what the heap has grown by",
+        Possession::now().frames * 4
+    );
     let (used, guaranteed) = (heap::allocated() >> 10, heap::guaranteed() >> 10);
     say!("mayfly: {used} KiB of heap in use, {guaranteed} KiB guaranteed");
 }

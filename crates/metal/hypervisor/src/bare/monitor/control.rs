@@ -177,11 +177,10 @@ impl Monitor {
         threads::preemption_point();
         let (id, mut line) = (request.id, [0; LONGEST + 1]);
         let (line, again) = if let Command::Stat(name) = &request.command {
-            let is_meant = |vm: &str| name.as_deref().is_none_or(|name| name == vm);
-            let next = self
-                .machines
-                .iter()
-                .find(|machine| machine.number > after && is_meant(&machine.plan.name));
+            let next = match name.as_deref() {
+                Some(name) => self.machines.find(name).filter(|machine| machine.number > after),
+                None => self.machines.after(after),
+            };
             match (next, name) {
                 (Some(machine), _) => {
                     let vm = Vm {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::bare::processor::timer;
 use crate::bare::threads;
 
 /// Changes when a VM has stopped.
@@ -11,6 +12,17 @@ static ENDS: AtomicU32 = AtomicU32::new(0);
 pub(super) fn note() {
     ENDS.fetch_add(1, Ordering::Release);
     threads::wake(&ENDS);
+}
+
+/// Waits until something is so that comes with the end of a VM, until `deadline` (in ticks) at the latest.
+pub(super) fn wait_until(deadline: u64, is_so: impl Fn() -> bool) {
+    loop {
+        let seen = ENDS.load(Ordering::Acquire);
+        if is_so() || timer::ticks() >= deadline {
+            return;
+        }
+        threads::wait(&ENDS, seen, deadline);
+    }
 }
 
 /// Waits until a VM stops, until `deadline` (in ticks) at the latest.

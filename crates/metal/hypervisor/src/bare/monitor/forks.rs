@@ -82,7 +82,7 @@ impl Monitor {
             self.check_name(&name)?;
             let plan = model.plan.forked(&name, parameters)?;
             let machine = make(plan, Some(Arc::clone(&template)))?;
-            self.machines.push(Arc::clone(&machine));
+            self.machines.insert(&machine);
             self.start(&machine)?;
             threads::preemption_point();
         }

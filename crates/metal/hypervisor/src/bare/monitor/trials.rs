@@ -3,6 +3,8 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::plan::Plan;
@@ -17,7 +19,8 @@ use crate::bare::world::entropy;
 
 impl Monitor {
     pub(super) fn shares(&mut self, seconds: u64) {
-        let machines = self.machines.clone();
+        let mut machines = Vec::new();
+        self.machines.each(|machine| machines.push(Arc::clone(machine)));
         shares::measure(&machines, seconds, |moment| {
             self.rest_until(moment, |_| false);
         });
@@ -56,7 +59,9 @@ impl Monitor {
     }
 
     pub(super) fn trace(&self, mib: u64) {
-        if self.machines.iter().any(|machine| machine.is_running()) {
+        let mut one_runs = false;
+        self.machines.each(|machine| one_runs |= machine.is_running());
+        if one_runs {
             return say!(
                 "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
             );

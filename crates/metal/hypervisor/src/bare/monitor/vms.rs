@@ -14,7 +14,7 @@ use crate::bare::vm::{Machine, Template};
 
 impl Monitor {
     pub(super) fn find(&self, name: &str) -> Result<Arc<Machine>, String> {
-        let found = self.machines.iter().find(|machine| machine.plan.name == name);
+        let found = self.machines.find(name);
         found.cloned().ok_or_else(|| format!("there is no VM {name}"))
     }
 
@@ -45,7 +45,7 @@ impl Monitor {
     ///
     /// That one has it.
     pub(super) fn check_free(&self, name: &str) -> Result<(), String> {
-        let is_taken = self.machines.iter().any(|machine| machine.plan.name == name)
+        let is_taken = self.machines.find(name).is_some()
             || self.services.iter().any(|served| served.name == name);
         if is_taken { Err(format!("there is a VM {name} already")) } else { Ok(()) }
     }
@@ -60,7 +60,7 @@ impl Monitor {
         let model = self.find(like)?;
         self.check_name(name)?;
         let plan = model.plan.changed(name, parameters, arguments)?;
-        self.machines.push(make(plan, None)?);
+        self.machines.insert(&make(plan, None)?);
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Monitor {
         if self.front.as_ref().is_some_and(|front| Arc::ptr_eq(front, &machine)) {
             self.show(None);
         }
-        self.machines.retain(|other| !Arc::ptr_eq(other, &machine));
+        self.machines.remove(&machine);
         Ok(())
     }
 }

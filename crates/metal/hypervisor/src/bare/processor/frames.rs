@@ -11,9 +11,6 @@ use super::{trace, zero};
 
 static FRAMES: SpinLock<Option<Chunks<'static>>> = SpinLock::new(None);
 
-/// Shares of the machine that there are at most.
-pub(crate) const MOST_SHARES: usize = 256;
-
 /// Sets which frames the machine has. Once.
 pub(crate) fn set(machine: Chunks<'static>) {
     *FRAMES.lock() = Some(machine);

@@ -1,17 +1,28 @@
-//! The heap: talc, in a first piece of the image's own, to which frames are added when they are known.
+//! The heap: talc, in a first piece of the image's own, to which frames are added when they are known, and more when VMs
+//! are to be guaranteed more than it has.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::promises::Promises;
+use mayfly_vm::platform::address::PAGE_SIZE;
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::Manual;
 
+use super::frames;
 use super::spin::SpinLock;
 
 /// Bytes of the first piece: what reading the device tree and mapping memory take.
 const FIRST: usize = 1 << 20;
+
+/// It grows by `1 << GROWTH_ORDER` frames: 4 MiB, since each piece is to have room for the largest allocations.
+const GROWTH_ORDER: u32 = 10;
+
+static GROWN: AtomicU64 = AtomicU64::new(0);
 
 #[repr(align(4096))]
 struct First(UnsafeCell<[u8; FIRST]>);
@@ -62,11 +73,15 @@ static PROMISES: Promises = Promises::new();
 pub(crate) struct Guaranteed(usize);
 
 impl Guaranteed {
-    /// As [`Promises::guarantee`].
+    /// As [`Promises::guarantee`], of a heap that grows for it, as long as there are frames that nobody is guaranteed.
     pub(crate) fn try_new(bytes: usize) -> Result<Self, usize> {
-        let all = HEAP.0.lock().counters().claimed_bytes;
-        PROMISES.guarantee(all, bytes)?;
-        Ok(Self(bytes))
+        loop {
+            match PROMISES.guarantee(self::bytes(), bytes) {
+                Ok(()) => return Ok(Self(bytes)),
+                Err(left) if !grow() => return Err(left),
+                Err(_) => {}
+            }
+        }
     }
 }
 
@@ -74,6 +89,26 @@ impl Drop for Guaranteed {
     fn drop(&mut self) {
         PROMISES.release(self.0);
     }
+}
+
+/// Adds frames to it. Returns whether there were any.
+fn grow() -> bool {
+    let Some(first) = frames::allocate_as_is(ShareId::SYSTEM, GROWTH_ORDER) else { return false };
+    let start = with_exposed_provenance_mut((first.get() * PAGE_SIZE) as usize);
+    GROWN.fetch_add(1 << GROWTH_ORDER, Ordering::Relaxed);
+    // SAFETY: they were given for it, and are mapped; it keeps them.
+    unsafe { add(start, (PAGE_SIZE as usize) << GROWTH_ORDER) };
+    true
+}
+
+/// Frames that it has been given since it was first used.
+pub(crate) fn grown() -> u64 {
+    GROWN.load(Ordering::Relaxed)
+}
+
+/// Bytes that it has.
+pub(crate) fn bytes() -> usize {
+    HEAP.0.lock().counters().claimed_bytes
 }
 
 /// Bytes that VMs are guaranteed.

@@ -58,6 +58,12 @@ pub(crate) fn look() {
     here.since.store(now, Ordering::Relaxed);
 }
 
+/// Whether the present one has lasted for so long that a thread which sleeps is to have interrupts looked for before: 5 us.
+pub(crate) fn is_long() -> bool {
+    let length = timer::about_now().wrapping_sub(here().since.load(Ordering::Relaxed));
+    length.cast_signed() > (timer::frequency() / 200_000).cast_signed()
+}
+
 /// The longest of all processors, in nanoseconds.
 pub(crate) fn longest() -> u64 {
     let longest = STRETCHES.iter().map(|here| here.longest.load(Ordering::Relaxed)).max();

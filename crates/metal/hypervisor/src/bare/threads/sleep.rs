@@ -11,7 +11,7 @@ use super::local::local;
 use super::scheduler::{SCHEDULER, SLEEPERS};
 use super::thread::Thread;
 use crate::bare::processor::spin::relax;
-use crate::bare::processor::timer;
+use crate::bare::processor::{masked, timer};
 
 /// Sleeps while `*word == expected`, until `deadline` (in ticks) at the latest.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: u64) {
@@ -21,6 +21,10 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: u64) {
         interrupts::take();
         relax();
         return;
+    }
+    // Threads that wake, do little, and sleep again may follow one another for as long as there are such.
+    if masked::is_long() {
+        interrupts::take();
     }
     // SAFETY: this thread's own.
     let alarm = unsafe { (*thread).alarm.as_ref().map(|(at, _)| *at) };

@@ -62,6 +62,7 @@ fn resume(
 }
 
 /// Loads what a VM begins with, or has it begin as its frozen VM was.
+#[inline(never)]
 fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
@@ -82,6 +83,15 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     threads::preemption_point();
     run.devices.show(&memory, registers(plan.memory) - MEMORY).map_err(|_| NO_ROOM)?;
     Ok(Begun { run: Arc::new(run), memory, first, console })
+}
+
+/// Works for the devices of a run until it ends: the thread of the VM has nothing else to do meanwhile. Not inlined, as what else is
+/// done once: a stack has room for the most of them, and not for all.
+#[inline(never)]
+fn serve_devices(run: &Run, memory: &Arc<GuestMemory>) {
+    if run.devices.serve(memory, &run.uart, || run.ending().is_some()).is_err() {
+        run.end(End::OutOfMemory);
+    }
 }
 
 impl<F: TableFormat> Host<F> {
@@ -128,33 +138,9 @@ impl<F: TableFormat> Host<F> {
         Ok(vm)
     }
 
-    /// Starts the threads of a run. `first` are the vCPUs that are turned on.
-    fn start_threads(
-        vm: &Vm<Kinds<F>>,
-        run: &Arc<Run>,
-        memory: &Arc<GuestMemory>,
-        first: Vec<(usize, Start)>,
-    ) {
+    /// Starts the threads of a run's vCPUs. `first` are those that are turned on.
+    fn start_threads(vm: &Vm<Kinds<F>>, run: &Arc<Run>, first: Vec<(usize, Start)>) {
         let share = run.world.share_id();
-        run.alive.fetch_add(1, Ordering::Relaxed);
-        let (mut its, its_memory) = (Arc::clone(run), Arc::clone(memory));
-        let work = move || {
-            loop {
-                let is_ending = || its.ending().is_some();
-                if its.devices.serve(&its_memory, &its.uart, is_ending).is_err() {
-                    its.end(End::OutOfMemory);
-                }
-                let Some(next) = its.next() else { break };
-                its = next;
-            }
-            // Before the run is over: then everything that it had is to be free.
-            drop(its_memory);
-            its.gone();
-        };
-        if threads::spawn_in(Name::new("the devices"), share, work).is_err() {
-            run.gone();
-            run.end(End::Failed);
-        }
         for number in 0..run.power.len() as u32 {
             run.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|mut vcpu| {
@@ -237,8 +223,9 @@ impl<F: TableFormat> Host<F> {
         threads::preemption_point();
         machine.uart.reset(Some(run.devices.plug()), console);
         machine.has_begun(&run, &memory);
-        Self::start_threads(&vm, &run, &memory, first);
+        Self::start_threads(&vm, &run, first);
         let template = loop {
+            serve_devices(&run, &memory);
             run.wait_for_threads();
             let virtual_count = run.chipset.virtual_count();
             match run.ending() {
@@ -268,7 +255,7 @@ impl<F: TableFormat> Host<F> {
                         break None;
                     }
                     say!("mayfly: {} is not frozen, and goes on: {why}", machine.plan.name);
-                    Self::start_threads(&vm, &run, &memory, Vec::new());
+                    Self::start_threads(&vm, &run, Vec::new());
                 }
             }
         };

@@ -9,12 +9,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mayfly_hypervisor::ending::End;
+use mayfly_hypervisor::needs::Needs;
 
 use super::arch::{Model, NotKept, NotLoaded, Stopped, save};
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;
 use crate::bare::devices::disk::Medium;
+use crate::bare::processor::heap::Guaranteed;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::memory::GuestMemory;
@@ -24,12 +26,15 @@ use crate::bare::world::memory::GuestMemory;
 /// # Errors
 ///
 /// Why it cannot be kept: then the run has what it had.
+#[inline(never)]
 pub(super) fn keep(
     machine: &Machine,
     run: &Run,
     memory: &Arc<GuestMemory>,
     virtual_count: u64,
 ) -> Result<Template, &'static str> {
+    let heap = Guaranteed::try_new(Needs::frozen(&machine.plan) as usize);
+    let _heap = heap.map_err(|_| NO_MEMORY)?;
     let mut vcpus = Vec::new();
     vcpus.try_reserve_exact(run.power.len()).map_err(|_| NO_MEMORY)?;
     for number in 0..run.power.len() {

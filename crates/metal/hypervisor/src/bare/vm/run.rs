@@ -62,8 +62,8 @@ pub(crate) struct Run {
     ending: Ending,
     /// What its threads do when a fork goes back.
     relay: Relay,
-    /// How many threads it has: those of its vCPUs, the one of its devices, and one that tells the others that it is to be
-    /// frozen.
+    /// How many threads it has beside the one of the VM, which is that of its devices: those of its vCPUs, and one that tells
+    /// the others that it is to be frozen.
     pub(crate) alive: AtomicU32,
 }
 

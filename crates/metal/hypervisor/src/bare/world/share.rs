@@ -12,7 +12,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mayfly_hypervisor::account::{Refused, ShareId};
-use mayfly_hypervisor::needs::CHUNK_BYTES;
+use mayfly_hypervisor::needs::{CHUNK_BYTES, MOST_SHARES};
 use mayfly_hypervisor::shortage::{Asker, Next};
 
 use crate::bare::processor::heap::Guaranteed;
@@ -43,8 +43,8 @@ pub(crate) struct Share {
 }
 
 /// The shares that there are.
-static SHARES: SpinLock<[Option<Weak<Share>>; frames::MOST_SHARES]> =
-    SpinLock::new([const { None }; frames::MOST_SHARES]);
+static SHARES: SpinLock<[Option<Weak<Share>>; MOST_SHARES]> =
+    SpinLock::new([const { None }; MOST_SHARES]);
 
 impl Share {
     /// A share of the VM whose processor time is of `account`, that is guaranteed so many chunks, and bytes of heap. It is to

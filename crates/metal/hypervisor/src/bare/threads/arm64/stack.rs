@@ -2,7 +2,7 @@
 //! *slot*, whose lower half is never mapped. A thread that overflows its stack comes there, and no other memory is lost.
 //!
 //! Memory is mapped one to one in large blocks, which no stack splits. The tables of the slots are made once, as many as
-//! there can be stacks. So a stack costs the writing of its entries, and at its end an invalidation of them.
+//! there can be stacks in the machine's memory: they take 0.3 % of it. So a stack costs the writing of its entries, and at its end an invalidation of them.
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_arm64::tlb;
 use mayfly_hypervisor::account::ShareId;
-use mayfly_hypervisor::arm64::layout::MAX_VCPUS;
 use mayfly_hypervisor::needs;
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 
@@ -39,24 +38,22 @@ const TABLE: u64 = 3;
 /// where memory is mapped one to one.
 const PAGE: u64 = 3 | 1 << 6 | 3 << 8 | 1 << 10 | 1 << 54;
 
-/// The most stacks that there are at a time: of VMs, which are two shares of the machine each, of processors, and of
-/// the hypervisor's own threads.
-const MOST: u64 =
-    (frames::MOST_SHARES as u64 / 2) * (MAX_VCPUS as u64 + needs::THREADS) + cpus::MAX as u64 + OWN;
-/// The hypervisor's own threads: the monitor, the worker, the reclaimer, and more than enough others.
-const OWN: u64 = 64;
+/// The stacks of processors, and of the hypervisor's own threads: the monitor, the worker, the reclaimer, and more than
+/// enough others.
+const OWN: usize = cpus::MAX + 64;
 
 type Table = [AtomicU64; ENTRIES];
 
 /// The tables of the slots.
 static TABLES: Once<Vec<&'static Table>> = Once::new();
-/// The slots that are free.
-static FREE: SpinLock<Vec<u16>> = SpinLock::new(Vec::new());
+/// The number behind that of a slot which is free; 0 if none is. Its first entry says the same of the next: twice that
+/// number, which is no valid entry.
+static FREE: SpinLock<u32> = SpinLock::new(0);
 
 /// A stack.
 pub(crate) struct Stack {
     frames: Pfn,
-    slot: u16,
+    slot: u32,
 }
 
 impl Stack {
@@ -69,7 +66,7 @@ impl Stack {
     /// stack is read that was not written there.
     pub(crate) fn try_new(share: ShareId) -> Option<Self> {
         let frames = frames::allocate_as_is(share, STACK_ORDER)?;
-        let Some(slot) = FREE.lock().pop() else {
+        let Some(slot) = take_slot() else {
             // SAFETY: they were given just now.
             unsafe { frames::free(frames, STACK_ORDER) };
             return None;
@@ -97,16 +94,29 @@ impl Stack {
             entry.store(0, Ordering::Relaxed);
         }
         tlb::invalidate_own(self.top() - STACK_PAGES * PAGE_SIZE, STACK_PAGES);
-        // There is room: the slot was taken from there.
-        FREE.lock().push(self.slot);
+        put_slot(self.slot);
         // SAFETY: the caller's promise; nothing maps them but memory as a whole.
         unsafe { frames::free(self.frames, STACK_ORDER) };
     }
 }
 
+fn take_slot() -> Option<u32> {
+    let mut free = FREE.lock();
+    let slot = free.checked_sub(1)?;
+    *free = (entries(slot)[0].load(Ordering::Relaxed) >> 1) as u32;
+    Some(slot)
+}
+
+/// A slot is free, of whose entries none is valid.
+fn put_slot(slot: u32) {
+    let mut free = FREE.lock();
+    entries(slot)[0].store(u64::from(*free) << 1, Ordering::Relaxed);
+    *free = slot + 1;
+}
+
 /// The entries of the upper half of a slot.
-fn entries(slot: u16) -> &'static [AtomicU64] {
-    let (table, place) = (usize::from(slot) / SLOTS, usize::from(slot) % SLOTS);
+fn entries(slot: u32) -> &'static [AtomicU64] {
+    let (table, place) = (slot as usize / SLOTS, slot as usize % SLOTS);
     let tables = TABLES.get().expect("stacks are prepared");
     let pages = STACK_PAGES as usize;
     &tables[table][(2 * place + 1) * pages..][..pages]
@@ -125,25 +135,33 @@ pub(crate) fn is_below_stack(address: u64) -> bool {
 /// When there is too little memory, or a device is at these addresses.
 pub(crate) fn prepare_stacks(root: u64) -> Result<(), &'static str> {
     const NO_MEMORY: &str = "there is too little memory for tables of stacks";
-    let stacks = MOST.min(frames::count_free() / STACK_PAGES) as usize;
+    let stacks = OWN + (frames::count_free() / needs::LEAST_THREAD_FRAMES) as usize;
     let count = stacks.div_ceil(SLOTS);
     let make = || frames::allocate(ShareId::SYSTEM, 0, || {}).map(|frame| frame.get() * PAGE_SIZE);
-    let (upper, middle) = make().zip(make()).ok_or(NO_MEMORY)?;
+    let upper = make().ok_or(NO_MEMORY)?;
     let mut tables = Vec::new();
-    for entry in &at(middle)[..count] {
-        let table = make().ok_or(NO_MEMORY)?;
-        entry.store(table | TABLE, Ordering::Relaxed);
-        tables.push(at(table));
+    for entry in at(upper) {
+        let rest = ENTRIES.min(count - tables.len());
+        if rest == 0 {
+            break;
+        }
+        let middle = make().ok_or(NO_MEMORY)?;
+        entry.store(middle | TABLE, Ordering::Relaxed);
+        for entry in &at(middle)[..rest] {
+            let table = make().ok_or(NO_MEMORY)?;
+            entry.store(table | TABLE, Ordering::Relaxed);
+            tables.push(at(table));
+        }
     }
-    at(upper)[0].store(middle | TABLE, Ordering::Relaxed);
     let entry = &at(root)[(STACKS_AT >> 39) as usize];
     if entry.load(Ordering::Relaxed) != 0 {
         return Err("a device is at the addresses of stacks");
     }
     entry.store(upper | TABLE, Ordering::Relaxed);
-    // Lower ones are taken first.
-    *FREE.lock() = (0..(count * SLOTS) as u16).rev().collect();
+    let slots = (tables.len() * SLOTS) as u32;
     TABLES.set(tables);
+    // Lower ones are taken first.
+    (0..slots).rev().for_each(put_slot);
     Ok(())
 }
 
