@@ -229,7 +229,9 @@ mod tests {
 
     fn places(base: u64, pages: u64, written: &[u64]) -> Vec<u64> {
         let log = DirtyBitmap::try_new(pages).unwrap();
-        written.iter().for_each(|&page| log.mark(page));
+        for page in written {
+            log.mark(*page);
+        }
         let gfns = Gfn::new(base)..Gfn::new(base + pages);
         let mut written = Written { log: &log, gfns, next: 0 };
         let all = written.by_ref().map(Gfn::get).collect();
