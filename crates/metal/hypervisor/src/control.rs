@@ -42,8 +42,8 @@
 //! Requests are done one after the other. The next line is read when the answer to the one before has gone out. A program
 //! that has gone gets no answer, but what it has asked for is done.
 //!
-//! What happens to VMs by itself comes in between: `ended`, `out-of-memory` and `crashed`, with the `name`. An event waits
-//! until a program is there. Events that nobody has read in time are lost, which is said as well:
+//! What happens to VMs by itself comes in between: `ended`, `out-of-memory` and `crashed`, with the `name`. What has happened
+//! before an answer was there is said before it, and what happens later after it. An event waits until a program is there. Events that nobody has read in time are lost, which is said as well:
 //!
 //! ```text
 //! {"version":1,"event":"ended","name":"web-0"}
@@ -57,15 +57,14 @@
 //! longest request: none has a list in a list.
 
 mod desk;
-mod events;
 mod lines;
 mod request;
 mod said;
 mod talk;
 
 pub use desk::{Asked, Desk, LineBytes, Next};
-pub use events::{Event, Events, Name};
 pub use lines::{LONGEST, Line, Lines};
+pub use mayfly_desk::{Endings, Event, Events, Name};
 pub use request::{Refused, Request, Why};
 pub use said::{Said, Vm};
 pub use talk::{Locked, Port, Talk};

@@ -1,10 +1,10 @@
 //! What is said: answers and events, a line each.
 
+use mayfly_desk::{Event, Name, beginning};
 use serde::Serialize;
 
 use super::VERSION;
 use super::desk::LineBytes;
-use super::events::{Event, Name, beginning};
 use super::lines::LONGEST;
 use super::request::{Refused, Why};
 

@@ -3,8 +3,9 @@
 //! Nothing is read while a request has no answer, or while what is said finds no room. So the other side cannot have the
 //! program keep more than one line each way, whatever it sends, and whether it reads or not.
 
+use mayfly_desk::Event;
+
 use super::desk::{Asked, Desk, LineBytes, Next};
-use super::events::Event;
 use super::lines::{LONGEST, Lines};
 use super::request::{Refused, Request};
 use super::said::Said;

@@ -9,18 +9,14 @@
 //! rings the bell of the console's thread, which reads how often it has rung before it looks for one. The same holds for
 //! events.
 //!
-//! **An event comes before the answer to what has caused it, and when the VM has stopped.** The thread of a run counts itself
-//! in [`ENDING`], has the VM stop, hands over the event, and counts itself out, with release. The monitor, which has seen that
-//! the VM has stopped, also sees that it was counted in: the state of the VM is under a lock. It hands over no answer before
-//! it has read 0 there, with acquire. Only the monitor starts VMs: so it does not wait without an end.
-
-use core::sync::atomic::{AtomicU32, Ordering};
+//! **An event comes before the answer to what has caused it, and when the VM has stopped** ([`Endings`]). Only the monitor
+//! starts VMs: so it does not wait without an end.
 
 use mayfly_drivers::{Broken, Change};
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::command::Command;
 use mayfly_hypervisor::control::{
-    Asked, Desk, Event, LONGEST, Locked, Name as VmName, Port, Said, Talk, Vm,
+    Asked, Desk, Endings, Event, LONGEST, Locked, Name as VmName, Port, Said, Talk, Vm,
 };
 use mayfly_hypervisor::ending::End;
 use mayfly_vm::platform::address::PAGE_SIZE;
@@ -40,8 +36,8 @@ const EVENTS: usize = 64;
 /// What the monitor and the console's thread hand each other. There is none on a machine without the port.
 static DESK: Once<SpinLock<Desk>> = Once::new();
 
-/// How many runs are ending: the VM may have stopped, and its event is not at the desk yet.
-static ENDING: AtomicU32 = AtomicU32::new(0);
+/// Runs whose ends are under way.
+static ENDINGS: Endings = Endings::new();
 
 struct TheDesk(&'static SpinLock<Desk>);
 
@@ -143,10 +139,7 @@ pub(super) fn has_asked() -> bool {
 
 /// A run of a VM ends: `over` has the VM stop, and then that is told.
 pub(super) fn end(vm: &str, end: End, over: impl FnOnce()) {
-    ENDING.fetch_add(1, Ordering::Relaxed);
-    over();
-    tell(vm, end);
-    ENDING.fetch_sub(1, Ordering::Release);
+    ENDINGS.end(over, || tell(vm, end));
 }
 
 fn tell(vm: &str, end: End) {
@@ -202,7 +195,7 @@ impl Monitor {
             }
         } else {
             let done = self.carry_out(request.command);
-            self.pass_on_until(u64::MAX, |_| ENDING.load(Ordering::Acquire) == 0);
+            self.pass_on_until(u64::MAX, |_| ENDINGS.are_told());
             let line = match done {
                 Ok(()) => Said::Done(id).write(&mut line),
                 Err(why) => Said::Failed(id, &why).write(&mut line),

@@ -2,11 +2,11 @@
 
 use alloc::collections::VecDeque;
 
-/// The most bytes of the name of a VM ([`is_name`](crate::plan::is_name)).
+/// The most bytes of the name of a VM.
 const LONGEST: usize = 32;
 
 /// As much of a text as has `most` bytes at most.
-pub(super) fn beginning(text: &str, most: usize) -> &str {
+pub fn beginning(text: &str, most: usize) -> &str {
     let mut lens = (0..=most.min(text.len())).rev();
     lens.find_map(|len| text.get(..len)).unwrap_or_default()
 }
@@ -60,6 +60,11 @@ impl Events {
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(most).ok()?;
         Some(Self { queue, most, lost: 0 })
+    }
+
+    /// How many are to be said.
+    pub fn count(&self) -> usize {
+        self.queue.len() + usize::from(self.lost > 0)
     }
 
     /// Something has happened. It is lost if there is no room for it, or if others were lost and not said yet: so what is
