@@ -1,5 +1,6 @@
 //! `mayfly run --backend metal`, and what that has run in its machine.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use mayfly_beside_kvm::kvm::{self, KernelAt};
@@ -66,11 +67,11 @@ pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
     }
 }
 
-fn each<M>(
+fn each<M, E: Display>(
     options: &Run,
     on_metal: &OnMetal,
     shown: &Shown<M>,
-    measure: impl Fn(Processor, &Interrupt) -> anyhow::Result<M>,
+    measure: impl Fn(Processor, &Interrupt) -> Result<M, E>,
 ) -> Result<(), Failure> {
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let command = ["mayfly".to_owned()].into_iter().chain(options.arguments.iter().cloned());
