@@ -22,7 +22,7 @@ use crate::output::Stream;
 use crate::watch::Watch;
 
 pub(crate) use control::{Ctl, Metal, OfMetal, Request};
-pub(crate) use run::{OnMetal, Run};
+pub(crate) use run::{Experiment, OnMetal, Run};
 pub(crate) use trace::{Recorder, Trace};
 
 /// Measures what a VM waits for from its creation to its end, on KVM and on Mayfly's own core.
@@ -62,6 +62,7 @@ pub(crate) enum Command {
     Laws(Laws),
     Metal(Metal),
     Lives(Lives),
+    Phases(Phases),
     Completions(Completions),
     /// Print the manual page in the format of man(1): mayfly man | man -l -
     Man,
@@ -169,6 +170,24 @@ pub(crate) struct Lives {
     /// Count the steps of a dirty log instead, which is made by this way
     #[arg(long, value_name = "WAY")]
     pub(crate) log: Option<Way>,
+}
+
+/// Run a program, and count the instructions of the phases whose ends it prints, those of guests, of the kernel and of other
+/// programs apart; `mayfly run devices --backend metal` runs this in its machine
+#[derive(ClapArgs)]
+#[command(hide = true)]
+pub(crate) struct Phases {
+    /// The kernel runs at EL2 instead of EL1
+    #[arg(long)]
+    pub(crate) kernel_at_el2: bool,
+
+    /// The name of the phase that ends with the program
+    #[arg(long, value_name = "NAME")]
+    pub(crate) last: String,
+
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 impl Args {

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Laws(options) => laws::laws(&options),
         Command::Metal(Metal { command: OfMetal::Ctl(options) }) => ctl::ctl(&options),
         Command::Lives(options) => metal::lives(&options),
+        Command::Phases(options) => metal::phases(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),
     });

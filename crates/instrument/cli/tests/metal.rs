@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use mayfly_lifecycle_steps::{Course, Line, REGISTERS, Row, Spent, Until};
+use mayfly_lifecycle_steps::{Course, Executed, Line, Phase, REGISTERS, Row, Spent, Until};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
 
@@ -75,10 +75,16 @@ fn directory(test: &str) -> PathBuf {
 }
 
 fn run(directory: &Path, on_a72: &str, more: &[&str]) -> Command {
-    let mut run = mayfly(&["run", "--backend", "metal", "--rounds", "1", "--machine-files"]);
+    let mut run = without_rounds(directory, more);
+    run.args(["--rounds", "1"]).env("ON_A72", on_a72);
+    run
+}
+
+fn without_rounds(directory: &Path, more: &[&str]) -> Command {
+    let mut run = mayfly(&["run", "--backend", "metal", "--machine-files"]);
     run.arg(directory).arg("--json").arg(directory.join("r.json")).args(more);
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
-    run.env("PATH", path).env("TMPDIR", directory.join("temporary")).env("ON_A72", on_a72);
+    run.env("PATH", path).env("TMPDIR", directory.join("temporary")).env("ON_A72", "");
     run
 }
 
@@ -144,6 +150,56 @@ fn a_dirty_log_is_counted_by_each_way_that_the_kernel_has() {
     let (_, said, code) = ran(run(&directory, "", &both));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("one experiment runs"), "{said}");
+}
+
+/// What both sides say of guests: what is executed at EL2 is the same, and KVM's VMM executes more.
+fn devices_console() -> String {
+    let phase = |name, vmm| {
+        let executed = Executed { vmm, el1: 0, el2: 1000, guest: 10 };
+        format!("{}\r\n", Phase { name, executed, nanoseconds: 2000 })
+    };
+    let phases = ["vmm-alone", "boot"].map(|name| phase(name, 500)).concat();
+    format!(
+        "mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{phases}\
+         guest: Linux 6.12.1 has 4 CPUs, a disk of 32768 sectors and the card 52:54:00:12:34:01\r\n\
+         linux: 24 exits: hvc\r\nlinux: of the exits to devices, 71 gicd\r\nmayfly: nothing was lost\r\n\
+         {{ ret: 0, esr_ec: 0 }} hitcount: 7\r\n{{ ret: 2, esr_ec: 22 }} hitcount: 5\r\n\
+         {{ gpa: 9000018, type: 0 }} hitcount: 20\r\n"
+    )
+}
+
+#[test]
+fn guests_are_counted_beside_those_of_a_vmm_and_what_is_lost_is_said() {
+    let directory = directory("devices");
+    fs::write(directory.join("console"), devices_console()).unwrap();
+    let max = ["devices", "--processor", "max"];
+    let (_, said, code) = ran(without_rounds(&directory, &max));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("tun.ko: make metal-run ARGS=devices fetches"), "{said}");
+
+    for folder in ["modules", "vmm"] {
+        fs::create_dir(directory.join(folder)).unwrap();
+    }
+    for name in ["tun", "tap", "vhost_iotlb", "vhost", "vhost_net", "llc", "stp", "bridge"] {
+        fs::write(directory.join(format!("modules/{name}.ko")), name).unwrap();
+    }
+    for name in ["qemu-system-aarch64", "ld-linux-aarch64.so.1", "version"] {
+        fs::write(directory.join("vmm").join(name), "10.0.13\n").unwrap();
+    }
+    let (out, said, code) = ran(without_rounds(&directory, &max));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(out.contains("with QEMU 10.0.13") && out.contains("except in boot"), "{out}");
+    let record = record(&directory).unwrap();
+    let rows = record["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    let of = |row: &Value, metric: &str| row["metrics"][metric]["p50"].as_u64();
+    assert_eq!((of(&rows[1], "hypervisor"), of(&rows[1], "el2")), (Some(1500), Some(1000)));
+    assert_eq!(rows[1]["counters"]["device_pl011"], 20);
+    assert_clean(&directory);
+
+    let (_, said, code) = ran(run(&directory, "", &max));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--rounds has no effect"), "{said}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub mod cache;
 pub mod common;
 pub mod confinement;
 pub mod context;
+pub mod copy;
 mod counting;
 pub mod cpu;
 mod error;

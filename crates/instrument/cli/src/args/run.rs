@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use mayfly_beside_kvm::Processor;
+use mayfly_beside_kvm::{Processor, guests};
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap};
 use mayfly_lifecycle_steps::{Course, times};
 use mayfly_record::{Backend, Goal};
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
     /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and twice with Linux
     /// and its KVM, and counts the instructions of the same VM lifecycle on all; with the experiment dirty-log, those of a
-    /// dirty log
+    /// dirty log; with devices, those of Linux guests and their devices, on KVM under QEMU
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
@@ -178,12 +178,12 @@ impl Run {
                 Err(Failure::usage("--processor requires --backend metal"))
             };
         }
-        let mut course = Course::Lives;
+        let mut experiment = Experiment::Course(Course::Lives);
         for (name, number) in self.experiments.iter().zip(0..) {
-            let accepted = Course::ALL.map(Course::name).join(" or ");
-            course = Course::named(name).ok_or_else(|| {
+            let accepted = Experiment::ALL.map(Experiment::name).join(", ");
+            experiment = Experiment::named(name).ok_or_else(|| {
                 Failure::usage(format!(
-                    "no experiment is named '{name}' on metal: accepted is {accepted}"
+                    "no experiment is named '{name}' on metal: accepted are {accepted}"
                 ))
             })?;
             if number > 0 {
@@ -204,14 +204,17 @@ impl Run {
         let is_meant =
             |one: &Processor| self.processors.is_empty() || self.processors.contains(one);
         let processors = Processor::ALL.into_iter().filter(is_meant).collect();
-        let rounds = rounds.unwrap_or(course.rounds());
+        if rounds.is_some() && experiment == Experiment::Devices {
+            return Err(Failure::usage("devices are counted once: --rounds has no effect"));
+        }
+        let rounds = rounds.unwrap_or(experiment.rounds());
         if rounds > times::MOST_ROUNDS {
             let most = times::MOST_ROUNDS;
             return Err(Failure::usage(format!(
                 "with --backend metal, --rounds is {most} at most"
             )));
         }
-        Ok(Some(OnMetal { course, processors, rounds, files: self.machine_files.clone() }))
+        Ok(Some(OnMetal { experiment, processors, rounds, files: self.machine_files.clone() }))
     }
 
     /// Whether something was asked for by its name, and not whatever there is.
@@ -260,10 +263,42 @@ impl Run {
     }
 }
 
+/// An experiment on machines of QEMU's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Experiment {
+    /// The steps of a bare guest.
+    Course(Course),
+    /// Linux guests and their devices.
+    Devices,
+}
+
+impl Experiment {
+    const ALL: [Self; 3] =
+        [Self::Course(Course::Lives), Self::Course(Course::DirtyLog), Self::Devices];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Course(course) => course.name(),
+            Self::Devices => guests::EXPERIMENT,
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|experiment| experiment.name() == name)
+    }
+
+    const fn rounds(self) -> u32 {
+        match self {
+            Self::Course(course) => course.rounds(),
+            Self::Devices => 1,
+        }
+    }
+}
+
 /// What is run on machines of QEMU's.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OnMetal {
-    pub(crate) course: Course,
+    pub(crate) experiment: Experiment,
     pub(crate) processors: Vec<Processor>,
     pub(crate) rounds: u32,
     /// Where what is booted is.

@@ -1,7 +1,6 @@
 //! What the core asks of its platform ([`World`]), and the memory of a VM.
 
 pub(crate) mod arm64;
-mod copy;
 mod platform;
 
 pub(crate) mod entropy;

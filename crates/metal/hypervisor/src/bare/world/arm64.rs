@@ -1,9 +1,10 @@
-//! TLBs and caches on arm64.
+//! TLBs, caches and copies on arm64.
 
 use core::iter;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_arm64::cache::{self, Caches};
+pub(super) use mayfly_arm64::copy;
 use mayfly_arm64::tlb;
 use mayfly_hwtrace::{Barrier, Event};
 use mayfly_vm::platform::address::Pfn;

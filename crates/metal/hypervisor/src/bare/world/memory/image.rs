@@ -22,7 +22,7 @@ use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::stage2::Level;
 use mayfly_vm::{HostFault, PageChange, Protection};
 
-use super::super::copy;
+use super::super::arm64::copy;
 use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE};
 
 /// The most images that lie behind a memory, one behind the other. A page is looked for in each.
@@ -122,7 +122,9 @@ impl GuestMemory {
         let mut copy = || {
             // SAFETY: both are this memory's and the image's, which last as long as it; nothing uses the new one yet,
             // and no caller writes to the old one.
-            unsafe { copy::page(old.get() * PAGE_SIZE, new.get() * PAGE_SIZE) };
+            unsafe {
+                copy::bytes(old.get() * PAGE_SIZE, new.get() * PAGE_SIZE, PAGE_SIZE as usize);
+            };
         };
         let mut found = || self.put(address, table, new);
         let hears = self.hears.lock().clone();
