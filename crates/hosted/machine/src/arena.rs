@@ -157,8 +157,10 @@ impl Arena {
         let is_free = |frame: &u64| !self.given.any(*frame, 0);
         for frame in (FIRST..FIRST + self.frames).filter(is_free).take(most as usize) {
             if let Some(word) = self.words(Pfn::new(frame)).next() {
-                // A write, which a load would not be; of what another thread may be given meanwhile.
-                word.fetch_or(0, Ordering::Relaxed);
+                // A write, which a load would not be, nor what changes no bit and so is compiled to one; of what another
+                // thread may be given meanwhile.
+                let value = word.load(Ordering::Relaxed);
+                let _ = word.compare_exchange(value, value, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
     }
