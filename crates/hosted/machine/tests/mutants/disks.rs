@@ -55,8 +55,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "that flush begins when all pieces have ended",
         edits: &[(
             FLIGHTS,
-            "true if self.is_to_flush && self.pieces == 0 =>",
-            "true if self.is_to_flush =>",
+            "(self.is_to_flush && self.pieces == 0).then_some",
+            "self.is_to_flush.then_some",
         )],
         killer: CARRIED_OUT,
     },
