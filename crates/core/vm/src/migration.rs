@@ -158,7 +158,7 @@ impl<W: World> Inner<W> {
         if self.maintains_maps() {
             // What is mapped is cleaned before, block by block.
             let Some(gfn) = written.next() else { return 0 };
-            return u64::from(self.has_block(gfn) && self.collapse(gfn, last));
+            return u64::from(self.has_block(gfn, last) && self.collapse(gfn, last));
         }
         let section = self.srcu.read_lock();
         let Some(root) = self.stage2.find_root(Role::MAIN, &section) else {
@@ -175,11 +175,10 @@ impl<W: World> Inner<W> {
     }
 
     /// Whether slot and host allow a block around `gfn` at this moment.
-    fn has_block(&self, gfn: Gfn) -> bool {
+    fn has_block(&self, gfn: Gfn, last: &mut LastHit) -> bool {
         let section = self.srcu.read_lock();
         let seen = self.stage2.sample();
         let root = self.stage2.find_root(Role::MAIN, &section);
-        let last = &mut LastHit::default();
         root.is_some_and(|root| self.grant_block(gfn, seen, last, root, &section).is_some())
     }
 
