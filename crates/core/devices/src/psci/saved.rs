@@ -29,8 +29,7 @@ impl<C: AsRef<[Core]>> Psci<C> {
     /// [`Error`]: the saved system has others, or names a state that no core has.
     pub fn load(cores: C, mut from: SectionReader<'_>) -> Result<Self, Error> {
         let own = cores.as_ref();
-        let count = from.u32("cores")?;
-        from.check("cores", count.into(), count as usize == own.len())?;
+        from.expect_u32("cores", own.len() as u32)?;
         for (index, core) in (0..).zip(own) {
             from.of(index);
             from.expect("affinity", core.mpidr)?;

@@ -159,8 +159,7 @@ fn saved(
     from: &mut SectionReader<'_>,
 ) -> Result<[u8; ID_BYTES], Error> {
     from.expect("sectors", sectors)?;
-    let was_read_only = from.flag("read-only")?;
-    from.check("read-only", was_read_only.into(), was_read_only == is_read_only)?;
+    from.expect_flag("read-only", is_read_only)?;
     from.bytes("name")
 }
 

@@ -96,8 +96,7 @@ impl<K: Kick> Vgic<K> {
             ("bits of a device", its.config.device_bits),
             ("bits of an event", its.config.event_bits),
         ] {
-            let saved = from.u32(field)?;
-            from.check(field, saved.into(), saved == number)?;
+            from.expect_u32(field, number)?;
         }
         its.enabled.store(from.bits("GITS_CTLR", 1)?, Ordering::Relaxed);
         from.align()?;

@@ -49,8 +49,7 @@ impl<D: Device> Mmio<D> {
     ///
     /// [`Error`] names a field that no device like this one could have come to. The device is as it was.
     pub fn load(&mut self, mut from: SectionReader<'_>) -> Result<(), Error> {
-        let id = from.u32("device")?;
-        from.check("device", id.into(), id == D::ID)?;
+        from.expect_u32("device", D::ID)?;
         let features = from.u64("features")?;
         let device_features_word = from.u32("DeviceFeaturesSel")?;
         let driver_features_word = from.u32("DriverFeaturesSel")?;
@@ -64,8 +63,7 @@ impl<D: Device> Mmio<D> {
         let drives = has(status::DRIVER_OK);
         from.check("Status", status.into(), !drives || has(status::FEATURES_OK))?;
         let interrupts = from.bits("InterruptStatus", USED | CONFIG)?;
-        let count = from.u32("queues")?;
-        from.check("queues", count.into(), count as usize == D::QUEUES)?;
+        from.expect_u32("queues", D::QUEUES as u32)?;
         let mut queues = self.queues;
         for (index, queue) in (0..).zip(&mut queues[..D::QUEUES]) {
             from.of(index);
