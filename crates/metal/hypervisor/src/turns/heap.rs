@@ -4,7 +4,8 @@
 //! No node comes before the one above it. The *rank* of a node is the number of nodes on the way down to its right, and
 //! that of a node on the left is at least that of its neighbour on the right. So of `n` shares the way to the right has
 //! at most `log2(n + 1)`, and each step here goes along such ways: however many shares there are, a processor has soon
-//! found the one that it takes from. With one or two shares, which is what most switches find, nothing is gone along.
+//! found the one that it takes from. With one or two shares, which is what most switches find, nothing is gone along. No
+//! tree that is kept balanced does that; and the times go round, so they are no key that is ordered for good.
 
 use core::marker::PhantomData;
 use core::ptr::null_mut;
@@ -72,7 +73,7 @@ impl<O: Order> Heap<O> {
         self.root
     }
 
-    /// Whether this share, which is in no other heap, is in here.
+    /// Whether this share is in a heap: in this one, unless the caller knows of another.
     ///
     /// # Safety
     ///
@@ -88,7 +89,7 @@ impl<O: Order> Heap<O> {
     /// # Safety
     ///
     /// It is in no heap, and stays until it is removed. Whenever it comes to be elsewhere in the order,
-    /// [`Heap::changed`] is called.
+    /// [`Heap::changed`] is called, before anything else is done with the heap.
     #[inline]
     pub(super) unsafe fn insert(&mut self, share: *mut Share) {
         // SAFETY: the caller's promise; those that are here are there.

@@ -227,9 +227,47 @@ impl Turns {
         unsafe {
             let own = (*turn).share;
             (*own).give_back(ticks);
-            (*other).take_over(ticks);
+            // Before the other's time changes: a heap has one share at most that is not where it belongs.
             self.changed(own);
+            (*other).take_over(ticks);
             self.changed(other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn shares_are_taken_in_their_order_after_one_that_is_ready_has_paid_for_another_that_is() {
+        let mut turns = Turns::new();
+        let shares = [10, 20, 30, 40].map(|ticks| {
+            let mut share = Share::new(Share::WEIGHT, None, 1_000_000);
+            share.virtual_time = ticks * share.cost;
+            Box::into_raw(Box::new(share))
+        });
+        let mut turn = Turn::new(shares[3]);
+        // SAFETY: the shares are there to the end of the test, and each is added once.
+        let times: Vec<_> = unsafe {
+            shares.iter().for_each(|share| turns.ready.insert(*share));
+            turns.bill(&raw mut turn, shares[0], 17);
+            let next = || {
+                let first = turns.ready.first();
+                (!first.is_null()).then(|| {
+                    turns.ready.remove(first);
+                    (*first).virtual_time / (*first).cost
+                })
+            };
+            std::iter::from_fn(next).collect()
+        };
+        assert_eq!(times, [20, 23, 27, 30]);
+        for share in shares {
+            // SAFETY: it was made of a box.
+            drop(unsafe { Box::from_raw(share) });
         }
     }
 }
