@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 #[unsafe(link_section = ".probes")]
 static COUNTER: AtomicU16 = AtomicU16::new(0);
 
-/// Passes the probe `planted:asked`; says how many listen.
+/// Passes the probe `planted:asked`; says how many listened before it, for who listens may go as soon as it was passed.
 #[inline(never)]
 pub(crate) fn asked() -> u16 {
+    let listened = COUNTER.load(Ordering::Relaxed);
     // SAFETY: does nothing; the note is in a section that is not loaded.
     unsafe {
         asm!(
@@ -29,5 +30,5 @@ pub(crate) fn asked() -> u16 {
             counter = sym COUNTER,
         );
     }
-    COUNTER.load(Ordering::Relaxed)
+    listened
 }
