@@ -253,7 +253,9 @@ mod tests {
         let mut turn = Turn::new(shares[3]);
         // SAFETY: the shares are there to the end of the test, and each is added once.
         let times: Vec<_> = unsafe {
-            shares.iter().for_each(|share| turns.ready.insert(*share));
+            for share in shares {
+                turns.ready.insert(share);
+            }
             turns.bill(&raw mut turn, shares[0], 17);
             let next = || {
                 let first = turns.ready.first();
