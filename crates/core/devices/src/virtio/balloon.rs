@@ -91,8 +91,8 @@ impl sealed::Device for Balloon {}
 impl Backend for Balloon {
     const ID: u32 = 5;
     const QUEUES: usize = 3;
-    /// None: pages are taken, and not served.
-    const SERVED: usize = Self::QUEUES;
+    /// Pages are taken, and not served.
+    const SERVED: Option<usize> = None;
     const WRITTEN: &'static [u64] = &[0x104, 0x10c];
     const CHANGED: &'static [u64] = &[0x100];
 

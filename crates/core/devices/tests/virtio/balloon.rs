@@ -112,6 +112,7 @@ fn pages_are_given_before_their_driver_hears_of_it() {
     assert_eq!(guest.used(REPORT), Some((0, 0)));
     assert!(guest.device.interrupt());
     assert_eq!(guest.take(), (Served::Nothing, Given::new()));
+    assert_eq!(guest.device.serve(&guest.memory), Served::Nothing, "it is asked for nothing else");
 }
 
 #[test]
