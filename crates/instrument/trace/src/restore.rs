@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::calls::LONG_FILE;
 use crate::record::{Call, Object, Trace};
 
 /// What is set of a vCPU that goes on, and not of one that starts.
@@ -21,8 +22,6 @@ const ASKS: [&str; 6] = [
 ];
 /// Less is no guest's memory, in bytes.
 const LITTLE: u64 = 1 << 20;
-/// A shorter file that is mapped is no guest's memory either: it may be a library.
-const SHORT_FILE: u64 = 16 << 20;
 
 /// How a VM got its snapshot.
 pub(crate) struct Restored<'a> {
@@ -116,7 +115,7 @@ fn maps_file(call: &Call) -> bool {
     let has = |flag: i32| flags & flag as u64 != 0;
     call.name == "mmap"
         && call.fd.is_some()
-        && call.argument("length") >= SHORT_FILE
+        && call.argument("length") >= LONG_FILE
         && has(libc::MAP_PRIVATE)
         && !has(libc::MAP_ANONYMOUS)
 }
