@@ -1,5 +1,6 @@
 //! The machines of all sides, started one after the other, and the output of their consoles.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -88,7 +89,7 @@ impl Measured {
 }
 
 /// What precedes the kernel's version on the console.
-const LINUX: &str = "mayfly-beside-kvm linux ";
+pub(crate) const LINUX: &str = "mayfly-beside-kvm linux ";
 
 /// The first process of the Linux. KVM and perf are built in. Only KVM prints at which level the kernel runs, when it
 /// starts. Huge pages are given to processes that ask for them, at once, and never later.
@@ -155,34 +156,59 @@ pub fn run(
             ],
             Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
-                fs::write(&initial, initial_files(files, course, rounds)?)
-                    .with_context(|| format!("cannot write {}", initial.display()))?;
-                let lean = if side == Side::Lean { LEAN } else { "" };
-                let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
-                vec![
-                    ("-kernel", files.kernel.clone().into_os_string()),
-                    ("-initrd", initial.into_os_string()),
-                    ("-append", append.into()),
-                ]
+                write(&initial, &initial_files(files, course, rounds)?)?;
+                linux(&files.kernel, &initial, side)
             }
         };
-        let ran = to_the_end(qemu(processor, &serial, &boots), &serial, interrupt);
-        // The output of a serial line is not always text.
-        let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
-        ran.with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        let (told, left_out) = by_ways(&said, course, side)
-            .with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
+        let (said, (told, left_out)) =
+            said(processor, side, &serial, &boots, interrupt, |said| by_ways(said, course, side))?;
         measured.sides[side as usize] = told;
         measured.left_out.extend(left_out);
-        if side == Side::Mayfly {
-            let registers = after(&said, REGISTERS);
-            measured.registers = registers.context("Mayfly has not printed its registers")?;
-        } else {
-            let linux = after(&said, LINUX);
-            measured.linux = linux.context("the Linux has not printed its version")?;
-        }
+        identify(&said, side, &mut measured.registers, &mut measured.linux)?;
     }
     Ok(measured)
+}
+
+/// What QEMU starts a side's Linux with.
+pub(crate) fn linux(kernel: &Path, initial: &Path, side: Side) -> Vec<(&'static str, OsString)> {
+    let lean = if side == Side::Lean { LEAN } else { "" };
+    let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
+    vec![("-kernel", kernel.into()), ("-initrd", initial.into()), ("-append", append.into())]
+}
+
+/// Runs a side's machine to its end. Returns what its console says, and what `read` makes of that; an error has the last
+/// line of it.
+pub(crate) fn said<T>(
+    processor: Processor,
+    side: Side,
+    serial: &Path,
+    boots: &[(&'static str, OsString)],
+    interrupt: &Interrupt,
+    read: impl FnOnce(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<(String, T)> {
+    let ran = to_the_end(qemu(processor, serial, boots), serial, interrupt);
+    // The output of a serial line is not always text.
+    let said = String::from_utf8_lossy(&fs::read(serial).unwrap_or_default()).into_owned();
+    let what = || format!("{processor}, {}: {}", side.variant(), last(&said));
+    let told = ran.and_then(|()| read(&said)).with_context(what)?;
+    Ok((said, told))
+}
+
+/// Takes what a side's console says of the machine: Mayfly's of the processor, and a Linux's of its version.
+pub(crate) fn identify(
+    said: &str,
+    side: Side,
+    registers: &mut String,
+    linux: &mut String,
+) -> anyhow::Result<()> {
+    if side == Side::Mayfly {
+        let found = after(said, REGISTERS);
+        *registers = found.context("Mayfly has not printed its registers")?;
+    } else {
+        let found = after(said, LINUX);
+        *linux = found.context("the Linux has not printed its version")?;
+    }
+    Ok(())
 }
 
 /// What a way says that is left out: its kernel does not have it, or it has lost writes.
@@ -226,13 +252,13 @@ pub(crate) fn samples(said: &str, course: Course, side: Side) -> anyhow::Result<
 }
 
 /// The rest of the line of a console that begins with `mark`.
-pub(crate) fn after(said: &str, mark: &str) -> Option<String> {
+fn after(said: &str, mark: &str) -> Option<String> {
     let rest = said.lines().find_map(|line| line.trim_end().strip_prefix(mark))?;
     Some(rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
 /// The last line of a console that is no sample: it says what is wrong, if anything is.
-pub(crate) fn last(said: &str) -> String {
+fn last(said: &str) -> String {
     let mut lines = said.lines().map(str::trim);
     let line = lines.rfind(|line| !line.is_empty() && !line.starts_with(Line::MARK));
     let line = line.unwrap_or("nothing");
@@ -241,8 +267,6 @@ pub(crate) fn last(said: &str) -> String {
 
 /// The initial files of the Linux.
 fn initial_files(files: &Files, course: Course, rounds: u32) -> anyhow::Result<Vec<u8>> {
-    let read =
-        |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let mut archive = Archive::default();
     for directory in ["bin", "dev", "proc", "sys"] {
         archive.directory(directory);
@@ -251,6 +275,14 @@ fn initial_files(files: &Files, course: Course, rounds: u32) -> anyhow::Result<V
     archive.file("bin/busybox", &read(&files.busybox)?);
     archive.file("mayfly", &read(&files.mayfly)?);
     Ok(archive.finish())
+}
+
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+pub(crate) fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -191,6 +191,14 @@ impl Trace {
         self.slots().filter(|call| call.vm() == vm && call.succeeded()).filter_map(ranges).collect()
     }
 
+    /// The VMs of which a memslot has had some of this memory, as often as it was set.
+    pub(crate) fn owners(&self, range: (u64, u64)) -> impl Iterator<Item = Option<usize>> {
+        let has_some = move |call: &&Call| {
+            call.succeeded() && ranges(call).is_some_and(|slot| overlap(slot, range))
+        };
+        self.slots().filter(has_some).map(Call::vm)
+    }
+
     /// The calls that set memslots.
     fn slots(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()))

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::life::overlap;
+use crate::calls::LONG_FILE;
 use crate::record::{Call, Object, Trace};
 
 /// What is set of a vCPU that goes on, and not of one that starts.
@@ -22,8 +22,6 @@ const ASKS: [&str; 6] = [
 ];
 /// Less is no guest's memory, in bytes.
 const LITTLE: u64 = 1 << 20;
-/// A shorter file that is mapped is no guest's memory either: it may be a library.
-const SHORT_FILE: u64 = 16 << 20;
 
 /// How a VM got its snapshot.
 pub(crate) struct Restored<'a> {
@@ -65,14 +63,12 @@ impl Trace {
     fn may_be_mapped_for(&self, vm: Option<usize>, call: &Call) -> bool {
         let address = call.result.and_then(|result| u64::try_from(result).ok()).unwrap_or(0);
         let range = (address, call.argument("length"));
-        let has = |vm| self.backing_of(vm).iter().any(|slot| overlap(*slot, range));
-        let mut others = self.created().filter(|other| Some(*other) != vm);
-        has(vm) || !others.any(|other| has(Some(other))) && self.may_be_for(vm, call)
-    }
-
-    /// The VMs that a program has created.
-    fn created(&self) -> impl Iterator<Item = usize> {
-        self.calls.iter().filter_map(creates)
+        let is_known = |one: &Option<usize>| *one == vm || self.creation(*one).is_some();
+        let mut owners = self.owners(range).filter(is_known).peekable();
+        if owners.peek().is_none() {
+            return self.may_be_for(vm, call);
+        }
+        owners.any(|one| one == vm)
     }
 
     /// Whether a thread does something for a VM: that which its next call is about, or, after its last one, that one's.
@@ -119,7 +115,7 @@ fn maps_file(call: &Call) -> bool {
     let has = |flag: i32| flags & flag as u64 != 0;
     call.name == "mmap"
         && call.fd.is_some()
-        && call.argument("length") >= SHORT_FILE
+        && call.argument("length") >= LONG_FILE
         && has(libc::MAP_PRIVATE)
         && !has(libc::MAP_ANONYMOUS)
 }

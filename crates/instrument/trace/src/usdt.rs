@@ -175,4 +175,4 @@ pub(crate) fn traced_path(path: &Path) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -13,8 +13,8 @@ pub(crate) trait Backend {
     /// How many queues it has, at most [`MAX_QUEUES`](super::mmio::MAX_QUEUES).
     const QUEUES: usize = 1;
 
-    /// The queue whose chains [`Backend::serve`] is given.
-    const SERVED: usize = 0;
+    /// The queue whose chains [`Backend::serve`] is given; `None` where chains are taken, and not served.
+    const SERVED: Option<usize> = Some(0);
 
     /// The bits of its own among the features that it offers.
     fn features(&self) -> u64 {
@@ -69,8 +69,8 @@ pub(crate) trait Backend {
     /// Becomes what was saved.
     fn adopt(&mut self, saved: Self::Saved);
 
-    /// Does what a chain asks for, of a driver that has taken these features; how many bytes were written to it. A device
-    /// whose chains are taken, and not served, has no queue that this is called for.
+    /// Does what a chain asks for, of a driver that has taken these features; how many bytes were written to it. It is
+    /// called for chains of [`Backend::SERVED`] alone.
     fn serve(
         &mut self,
         chain: &Chain,

@@ -91,8 +91,8 @@ impl sealed::Device for Balloon {}
 impl Backend for Balloon {
     const ID: u32 = 5;
     const QUEUES: usize = 3;
-    /// None: pages are taken, and not served.
-    const SERVED: usize = Self::QUEUES;
+    /// Pages are taken, and not served.
+    const SERVED: Option<usize> = None;
     const WRITTEN: &'static [u64] = &[0x104, 0x10c];
     const CHANGED: &'static [u64] = &[0x100];
 
@@ -170,11 +170,10 @@ impl Mmio<Balloon> {
         memory: &impl GuestMemory,
         mut free: impl FnMut(&[Range<u64>], Contents),
     ) -> Served {
-        let takers = [Self::take_inflated, Self::take_deflated, Self::take_reported];
         let mut served = Served::Nothing;
-        for (queue, take) in takers.into_iter().enumerate() {
+        for queue in [INFLATE, DEFLATE, REPORT] {
             if self.is_live(queue) {
-                let taken = take(self, memory, &mut free);
+                let taken = self.take(queue, memory, &mut free);
                 if self.unless_malformed(taken, false) {
                     served = Served::One;
                 }
@@ -183,13 +182,36 @@ impl Mmio<Balloon> {
         served
     }
 
-    /// Takes numbers of pages that the driver has put into the balloon.
-    fn take_inflated<M: GuestMemory>(
+    /// Takes pages of the next chain of a queue, and gives it back when all of it was taken; whether there was one.
+    fn take(
         &mut self,
-        memory: &M,
-        free: &mut dyn FnMut(&[Range<u64>], Contents),
+        queue: usize,
+        memory: &impl GuestMemory,
+        free: &mut impl FnMut(&[Range<u64>], Contents),
     ) -> Result<bool, Malformed> {
-        let Some(head) = self.next_chain(INFLATE, memory)? else { return Ok(false) };
+        let Some(head) = self.next_chain(queue, memory)? else { return Ok(false) };
+        let is_over = match queue {
+            INFLATE => self.give_inflated(memory, free)?,
+            REPORT => {
+                self.give_reported(free)?;
+                true
+            }
+            // The driver takes pages out of the balloon: each gets memory when the guest touches it.
+            _ => true,
+        };
+        if is_over {
+            self.give_back_chain(queue, Used { head, written: 0 }, memory)?;
+        }
+        Ok(true)
+    }
+
+    /// Gives pages to `free` that the driver has put into the balloon, by their numbers in the chain that was found; whether
+    /// these are its last ones.
+    fn give_inflated(
+        &mut self,
+        memory: &impl GuestMemory,
+        free: &mut impl FnMut(&[Range<u64>], Contents),
+    ) -> Result<bool, Malformed> {
         let begin = self.device().taken;
         let (queue, chain) = self.queue(INFLATE);
         if chain.writable() != 0 {
@@ -203,30 +225,15 @@ impl Mmio<Balloon> {
         }
         self.device_mut().taken = end.filter(|_| !is_over).unwrap_or(0);
         ranges.give(Contents::Any, free);
-        if is_over {
-            self.give_back_chain(INFLATE, Used { head, written: 0 }, memory)?;
-        }
-        Ok(true)
+        Ok(is_over)
     }
 
-    /// The driver takes pages out of the balloon: each gets memory when the guest touches it.
-    fn take_deflated<M: GuestMemory>(
+    /// Gives pages to `free` that the driver reports as free: the pieces of the chain that was found, which the device may
+    /// write.
+    fn give_reported(
         &mut self,
-        memory: &M,
-        _: &mut dyn FnMut(&[Range<u64>], Contents),
-    ) -> Result<bool, Malformed> {
-        let Some(head) = self.next_chain(DEFLATE, memory)? else { return Ok(false) };
-        self.give_back_chain(DEFLATE, Used { head, written: 0 }, memory)?;
-        Ok(true)
-    }
-
-    /// Takes pages that the driver reports as free: the pieces that the device may write.
-    fn take_reported<M: GuestMemory>(
-        &mut self,
-        memory: &M,
-        free: &mut dyn FnMut(&[Range<u64>], Contents),
-    ) -> Result<bool, Malformed> {
-        let Some(head) = self.next_chain(REPORT, memory)? else { return Ok(false) };
+        free: &mut impl FnMut(&[Range<u64>], Contents),
+    ) -> Result<(), Malformed> {
         let is_poisoned = self.has_agreed(feature::PAGE_POISON);
         let poison = self.device().poison;
         let (_, chain) = self.queue(REPORT);
@@ -246,8 +253,7 @@ impl Mmio<Balloon> {
             }
             ranges.give(contents, free);
         }
-        self.give_back_chain(REPORT, Used { head, written: 0 }, memory)?;
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -309,7 +315,7 @@ impl Ranges {
     }
 
     /// Gives them to `free`, in order and each page once, and has none then.
-    fn give(&mut self, contents: Contents, free: &mut dyn FnMut(&[Range<u64>], Contents)) {
+    fn give(&mut self, contents: Contents, free: &mut impl FnMut(&[Range<u64>], Contents)) {
         let ranges = &mut self.ranges[..core::mem::take(&mut self.count)];
         if ranges.is_empty() {
             return;

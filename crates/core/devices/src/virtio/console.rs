@@ -48,8 +48,8 @@ impl sealed::Device for Console {}
 impl Backend for Console {
     const ID: u32 = 3;
     const QUEUES: usize = QUEUES;
-    /// None: what is sent is taken, and not served.
-    const SERVED: usize = QUEUES;
+    /// What is sent is taken, and not served.
+    const SERVED: Option<usize> = None;
 
     fn reset(&mut self) {
         (self.taken, self.count) = (0, 0);

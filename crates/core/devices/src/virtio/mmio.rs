@@ -232,17 +232,17 @@ impl<D: Device> Mmio<D> {
 
     /// Serves one chain of those that ask for something, if there is one.
     pub fn serve(&mut self, memory: &impl GuestMemory) -> Served {
-        if !self.is_live(D::SERVED) {
+        let Some(queue) = D::SERVED.filter(|queue| self.is_live(*queue)) else {
             return Served::Nothing;
-        }
-        let served = self.serve_next(memory);
+        };
+        let served = self.serve_next(queue, memory);
         self.unless_malformed(served, Served::Nothing)
     }
 
-    fn serve_next(&mut self, memory: &impl GuestMemory) -> Result<Served, Malformed> {
+    fn serve_next(&mut self, queue: usize, memory: &impl GuestMemory) -> Result<Served, Malformed> {
         let (rules, features) = (self.rules(), self.features);
         let Self { queues, chain, device, interrupts, .. } = self;
-        let queue = &mut queues[D::SERVED];
+        let queue = &mut queues[queue];
         let Some(head) = queue.next(rules, chain, memory)? else {
             let more = queue.rest(rules, memory)?;
             return Ok(if more { Served::One } else { Served::Nothing });

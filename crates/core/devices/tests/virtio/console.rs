@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use crate::ALL;
 use crate::guest::*;
 use crate::queues::{self, Ring, SIZE, buffer, place};
+use crate::saved::{load, save};
 use crate::shown::Shown;
-use crate::state::{any_forgery, config, forged, loaded, saved};
+use crate::state::{any_forgery, config, forged};
 
 const RECEIVE: usize = 0;
 const TRANSMIT: usize = 1;
@@ -24,17 +25,7 @@ impl Guest {
 
     /// Sends bytes in pieces that end at these places.
     fn send(&mut self, bytes: &[u8], cuts: &[usize]) -> bool {
-        let at = buffer(TRANSMIT, self.rings[TRANSMIT].next);
-        self.memory.put(at, bytes);
-        let mut ends: Vec<_> = cuts.iter().map(|cut| cut % bytes.len()).collect();
-        ends.extend([0, bytes.len()]);
-        ends.sort_unstable();
-        ends.dedup();
-        let pieces: Vec<_> = ends
-            .windows(2)
-            .map(|piece| (at + piece[0] as u64, (piece[1] - piece[0]) as u32))
-            .collect();
-        self.offer(TRANSMIT, &pieces, false)
+        self.offer_bytes(TRANSMIT, bytes, cuts)
     }
 
     fn make_room(&mut self, len: u32) -> bool {
@@ -326,26 +317,10 @@ proptest! {
 
     #[test]
     fn a_console_goes_on_as_the_one_that_was_saved(before in any_wild(), then in any_wild()) {
-        let mut guest = Guest::new(ALL);
+        let [mut guest, mut copy] = [Guest::new(ALL), Guest::new(ALL)];
         guest.all(&before);
-        let bytes = save(&guest.device);
-        let mut device = Mmio::new(Console::new());
-        load(&mut device, &bytes).unwrap();
-        prop_assert_eq!(save(&device), &bytes[..]);
-        // A copy of what was loaded, which has had a driver of its own.
-        let mut copy = Guest::new(ALL);
         copy.all(&then);
-        copy.device.go_on_as(&device).unwrap();
-        prop_assert_eq!(save(&copy.device), bytes);
-        let device = copy.device;
-        let mut other = Guest { memory: guest.memory.copy(), device, rings: guest.rings };
-        for step in &then {
-            guest.wild(step);
-            other.wild(step);
-            prop_assert_eq!(guest.device.interrupt(), other.device.interrupt());
-        }
-        prop_assert_eq!(save(&guest.device), save(&other.device));
-        prop_assert!(guest.memory.get(BASE, BYTES) == other.memory.get(BASE, BYTES));
+        guest.goes_on(Mmio::new(Console::new()), copy, &then, Guest::wild);
     }
 
     #[test]
@@ -362,14 +337,6 @@ proptest! {
             guest.all(&then);
         }
     }
-}
-
-fn save(device: &Mmio<Console>) -> Vec<u8> {
-    saved(STATE, |to| device.save(to).unwrap())
-}
-
-fn load(device: &mut Mmio<Console>, bytes: &[u8]) -> Result<(), mayfly_state::Error> {
-    loaded(bytes, STATE, |from| device.load(from))
 }
 
 /// What a driver and an embedder do.

@@ -1,9 +1,12 @@
 //! A driver that has several queues, of a device that takes what is in them.
 
+use std::fmt::Debug;
+
 use mayfly_devices::memory::GuestMemory;
 use mayfly_devices::virtio::{Device, Mmio};
 
 use crate::guest::*;
+use crate::saved::{load, save};
 
 /// Descriptors of a queue.
 pub(crate) const SIZE: u16 = 16;
@@ -86,6 +89,22 @@ impl<D: Device> Guest<D> {
         ring.available.wrapping_sub(event) == 1
     }
 
+    /// Makes these bytes available for the device to read, in a chain of pieces that end at these places. Returns whether the
+    /// device is to be told.
+    pub(crate) fn offer_bytes(&mut self, queue: usize, bytes: &[u8], cuts: &[usize]) -> bool {
+        let at = buffer(queue, self.rings[queue].next);
+        self.memory.put(at, bytes);
+        let mut ends: Vec<_> = cuts.iter().map(|cut| cut % bytes.len()).collect();
+        ends.extend([0, bytes.len()]);
+        ends.sort_unstable();
+        ends.dedup();
+        let pieces: Vec<_> = ends
+            .windows(2)
+            .map(|piece| (at + piece[0] as u64, (piece[1] - piece[0]) as u32))
+            .collect();
+        self.offer(queue, &pieces, false)
+    }
+
     /// What the device has used next: its head, and how many bytes it has written.
     pub(crate) fn used(&mut self, queue: usize) -> Option<(u32, u32)> {
         let used = self.rings[queue].used;
@@ -96,5 +115,28 @@ impl<D: Device> Guest<D> {
         self.rings[queue].used = used.wrapping_add(1);
         let number = |at: usize| u32::from_le_bytes(element[at..at + 4].try_into().unwrap());
         Some((number(0), number(4)))
+    }
+
+    /// Saves this device, has `loaded` become it, and that of `copy`, which has had a driver of its own, go on as `loaded`;
+    /// then that one and this one do the same.
+    pub(crate) fn goes_on<S, T: PartialEq + Debug>(
+        mut self,
+        mut loaded: Mmio<D>,
+        mut copy: Self,
+        then: &[S],
+        step: impl Fn(&mut Self, &S) -> T,
+    ) {
+        let bytes = save(&self.device);
+        load(&mut loaded, &bytes).unwrap();
+        assert_eq!(save(&loaded), bytes);
+        copy.device.go_on_as(&loaded).unwrap();
+        assert_eq!(save(&copy.device), bytes);
+        let mut other = Self { memory: self.memory.copy(), device: copy.device, rings: self.rings };
+        for each in then {
+            assert_eq!(step(&mut self, each), step(&mut other, each));
+            assert_eq!(self.device.interrupt(), other.device.interrupt());
+        }
+        assert_eq!(save(&self.device), save(&other.device));
+        assert!(self.memory.get(BASE, BYTES) == other.memory.get(BASE, BYTES));
     }
 }

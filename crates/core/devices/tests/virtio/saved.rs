@@ -9,11 +9,11 @@ use crate::hostile::{Guest, Step, any_steps};
 use crate::state::{any_forgery, config, forged, loaded, saved};
 use crate::{ALL, Ram};
 
-fn save<D: Device>(device: &Mmio<D>) -> Vec<u8> {
+pub(crate) fn save<D: Device>(device: &Mmio<D>) -> Vec<u8> {
     saved(STATE, |to| device.save(to).unwrap())
 }
 
-fn load<D: Device>(device: &mut Mmio<D>, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn load<D: Device>(device: &mut Mmio<D>, bytes: &[u8]) -> Result<(), Error> {
     loaded(bytes, STATE, |from| device.load(from))
 }
 

@@ -24,14 +24,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "pages are given before their chain is given back",
-        edits: &[
-            (BALLOON, "ranges.give(Contents::Any, free);\n        if is_over {", "if is_over {"),
-            (
-                BALLOON,
-                "self.give_back_chain(INFLATE, Used { head, written: 0 }, memory)?;\n        }",
-                "self.give_back_chain(INFLATE, Used { head, written: 0 }, memory)?;\n        }\n        ranges.give(Contents::Any, free);",
-            ),
-        ],
+        edits: &[(
+            BALLOON,
+            "INFLATE => self.give_inflated(memory, free)?,",
+            "INFLATE => {
+                let mut later = Ranges::new();
+                let mut keep = |ranges: &[Range<u64>], _| ranges.iter().cloned().for_each(|range| later.push(range));
+                if self.give_inflated(memory, &mut keep)? {
+                    self.give_back_chain(queue, Used { head, written: 0 }, memory)?;
+                }
+                later.give(Contents::Any, free);
+                false
+            }",
+        )],
         killer: virtio(BEFORE),
     },
     Mutant {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use mayfly_qemu::Archive;
 
 use crate::machine::{Files, Missing};
+use crate::run::read;
 
 /// Drivers of a guest's devices that Debian's kernel has as modules.
 const OF_GUESTS: [&str; 6] =
@@ -111,10 +112,6 @@ impl GuestFiles {
         }
         Ok(())
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,9 +4,6 @@ use super::files::{OF_HOST, VMM};
 use super::guest::Guest;
 use super::job::Job;
 
-/// What precedes the kernel's version on the console, and the program's of the VMM.
-pub(super) const LINUX: &str = "mayfly-beside-kvm linux ";
-
 /// The events of which the kernel makes a histogram, each with the keys that are counted: of reads of devices'
 /// registers it traces the answers, too.
 const EVENTS: [(&str, &str); 3] = [
@@ -81,6 +78,7 @@ fn run(guest: &Guest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::LINUX;
 
     #[test]
     fn a_guest_is_counted_and_its_exits_are_counted_in_another_run() {

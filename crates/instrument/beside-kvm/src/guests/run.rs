@@ -1,19 +1,18 @@
 //! The machines of all sides, started one after the other, and what their consoles say.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use mayfly_lifecycle_steps::{Executed, Phase, REGISTERS};
-use mayfly_qemu::{Interrupt, to_the_end};
+use mayfly_lifecycle_steps::{Executed, Phase};
+use mayfly_qemu::Interrupt;
 
 use super::exits::Exits;
 use super::files::GuestFiles;
 use super::job::{Job, Step};
-use super::linux::{ALONE, LINUX, init};
-use crate::machine::{Processor, qemu};
-use crate::run::{LEAN, Side, after, last};
+use super::linux::{ALONE, init};
+use crate::machine::Processor;
+use crate::run::{Side, identify, linux, said, write};
 
 /// A side's phases, and the exits of its guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,29 +98,16 @@ pub fn run(
             Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
                 write(&initial, &files.of_host(&init(job, side == Side::Kvm))?)?;
-                of_linux(files, &initial, side)
+                linux(&files.files.kernel, &initial, side)
             }
         };
-        let ran = to_the_end(qemu(processor, &serial, &boots), &serial, interrupt);
-        // The output of a serial line is not always text.
-        let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
-        let what = || format!("{processor}, {}: {}", side.variant(), last(&said));
-        ran.with_context(what)?;
         let told = &mut measured.sides[side as usize];
-        listen(&said, job, side, told).with_context(what)?;
-        if side == Side::Mayfly {
-            let registers = after(&said, REGISTERS);
-            measured.registers = registers.context("Mayfly has not printed its registers")?;
-        } else {
-            let linux = after(&said, LINUX);
-            measured.linux = linux.context("the Linux has not printed its version")?;
-        }
+        let (said, ()) = said(processor, side, &serial, &boots, interrupt, |said| {
+            listen(said, job, side, told)
+        })?;
+        identify(&said, side, &mut measured.registers, &mut measured.linux)?;
     }
     Ok(measured)
-}
-
-fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
-    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What QEMU starts Mayfly with: the guests' kernels are modules.
@@ -146,16 +132,6 @@ fn of_mayfly(job: Job, files: &GuestFiles, guest: &Path) -> Vec<(&'static str, O
 fn script(job: Job) -> String {
     let (name, last) = (job.guests()[0].name, job.last());
     format!("count; vm start {name}; wait {name}; count {last}; vm stat {name}; poweroff")
-}
-
-fn of_linux(files: &GuestFiles, initial: &Path, side: Side) -> Vec<(&'static str, OsString)> {
-    let lean = if side == Side::Lean { LEAN } else { "" };
-    let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
-    vec![
-        ("-kernel", files.files.kernel.clone().into_os_string()),
-        ("-initrd", initial.into()),
-        ("-append", append.into()),
-    ]
 }
 
 /// Takes what a console says of a job.

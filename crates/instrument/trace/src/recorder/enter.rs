@@ -262,8 +262,8 @@ impl Follower {
             arguments.insert("structure".to_owned(), argument);
         }
         if let Object::Vcpu { vm, id } = on
-            && self.not_run.contains(&(vm, id))
-            && !self.is_left_to_another(tid, vm, id)
+            && let Some(&maker) = self.not_run.get(&(vm, id))
+            && !self.is_left_to_another(tid, vm, maker)
             && let Some(thread) = self.followers.threads.get_mut(&tid)
         {
             thread.looked_for = !thread.has_run;
@@ -272,10 +272,10 @@ impl Follower {
     }
 
     /// Whether a thread has made a VM, and left it to another to make a vCPU of it: that one will run the vCPU.
-    fn is_left_to_another(&self, tid: i32, vm: usize, id: u64) -> bool {
-        let is_maker = self.vm_makers.get(&vm) == Some(&tid);
-        let other = self.vcpu_makers.get(&(vm, id)).filter(|maker| **maker != tid);
-        is_maker && other.is_some_and(|maker| self.followers.threads.contains_key(maker))
+    fn is_left_to_another(&self, tid: i32, vm: usize, maker: i32) -> bool {
+        self.vm_makers.get(&vm) == Some(&tid)
+            && maker != tid
+            && self.followers.threads.contains_key(&maker)
     }
 
     /// What an ioctl has made, if it makes something.
@@ -295,8 +295,7 @@ impl Follower {
             }
             "KVM_CREATE_VCPU" => {
                 let id = call.argument("id");
-                self.not_run.insert((vm, id));
-                self.vcpu_makers.insert((vm, id), tid);
+                self.not_run.insert((vm, id), tid);
                 self.had_vcpus = true;
                 (result as i32, Object::Vcpu { vm, id })
             }

@@ -6,7 +6,7 @@
 //! a thread made for the vCPU made that. It does so until it has run a vCPU, or until every vCPU has run. Without a filter, all threads stop at all calls, and the same calls are
 //! recorded.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,12 +51,11 @@ pub(super) struct Follower {
     pub(super) filtered: bool,
     /// The program.
     pub(super) root: i32,
-    /// vCPUs that there are, and have not run.
-    pub(super) not_run: BTreeSet<(usize, u64)>,
+    /// vCPUs that there are, and have not run; which thread made each.
+    pub(super) not_run: BTreeMap<(usize, u64), i32>,
     pub(super) had_vcpus: bool,
-    /// Which thread made each VM, and each vCPU.
+    /// Which thread made each VM.
     pub(super) vm_makers: HashMap<usize, i32>,
-    pub(super) vcpu_makers: HashMap<(usize, u64), i32>,
     /// Descriptors that may be `/dev/kvm`, by how they were opened.
     pub(super) opened: BTreeMap<(Table, i32), Call>,
     /// Where `kvm_run` of which vCPU is mapped, by process and address.
@@ -86,10 +85,9 @@ impl Follower {
             followers: Followers::default(),
             descriptors: Descriptors::default(),
             filtered: true,
-            not_run: BTreeSet::new(),
+            not_run: BTreeMap::new(),
             had_vcpus: false,
             vm_makers: HashMap::new(),
-            vcpu_makers: HashMap::new(),
             opened: BTreeMap::new(),
             runs: BTreeMap::new(),
             unannounced: HashSet::new(),

@@ -7,7 +7,7 @@ const TEXT: (u64, u64) = (0x40_1000, 0x1000);
 const DATA: (u64, u64) = (0x60_0000, 0x3000);
 
 /// The strings of a note, after its addresses.
-fn note(numbers: [u64; 3], strings: &str) -> Vec<u8> {
+pub(crate) fn note(numbers: [u64; 3], strings: &str) -> Vec<u8> {
     let text: Vec<u8> =
         numbers.iter().flat_map(|number| number.to_le_bytes()).chain(strings.bytes()).collect();
     let mut note = Vec::new();
@@ -21,7 +21,7 @@ fn note(numbers: [u64; 3], strings: &str) -> Vec<u8> {
 }
 
 /// An ELF file for 64 bits with these notes, of which `.stapsdt.base` is at an address.
-fn file(notes: &[u8], base: u64) -> Vec<u8> {
+pub(crate) fn file(notes: &[u8], base: u64) -> Vec<u8> {
     let names = b"\0.note.stapsdt\0.stapsdt.base\0.shstrtab\0";
     let (segments, sections) = (64, 64 + 2 * 56);
     let notes_at = sections + 4 * 64;

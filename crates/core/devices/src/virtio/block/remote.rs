@@ -54,8 +54,8 @@ impl sealed::Device for Remote {}
 
 impl Backend for Remote {
     const ID: u32 = 2;
-    /// None: requests are taken, and not served.
-    const SERVED: usize = 1;
+    /// Requests are taken, and not served.
+    const SERVED: Option<usize> = None;
 
     fn features(&self) -> u64 {
         super::features(self.is_read_only, self.clearing)

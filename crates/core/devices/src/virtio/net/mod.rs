@@ -109,7 +109,7 @@ impl sealed::Device for Net {}
 impl Backend for Net {
     const ID: u32 = 1;
     const QUEUES: usize = 3;
-    const SERVED: usize = CONTROL;
+    const SERVED: Option<usize> = Some(CONTROL);
     const CHANGED: &'static [u64] = &[0x104];
 
     fn features(&self) -> u64 {

@@ -41,9 +41,10 @@ impl Uprobe {
         let (sites, path) = (probe.sites()?, traced_path(&probe.path)?);
         let place = Place::find()?;
         place.clean();
-        let instance = place.instance("-probe")?;
-        let group = group();
+        // Where this fails midway, what was made last is dropped first: the kernel keeps a uprobe that an instance listens to.
         let mut uprobe = Self { place, names: Vec::new(), source: None, text: Vec::new() };
+        let instance = uprobe.place.instance("-probe")?;
+        let group = group();
         for (number, site) in sites.iter().take(MOST).enumerate() {
             let name = format!("{group}/site{number}");
             let counter = site.counter.map_or_else(String::new, |at| format!("({at:#x})"));
@@ -107,7 +108,10 @@ fn moment(line: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::usdt::tests::{file, note};
 
     #[test]
     fn a_line_says_when_a_thread_came_there_whatever_its_command_is_called() {
@@ -118,5 +122,25 @@ mod tests {
         {
             assert_eq!(moment(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_probe_that_cannot_be_placed_in_all_its_places_leaves_none_of_them() {
+        let path = std::env::temp_dir().join(format!("uprobe-{}", std::process::id()));
+        // The second place is behind the file's end, where the kernel listens to nothing.
+        let notes = [0x40_1010, 0x40_1030].map(|at| note([at, 0, 0], "vmm\0asked\0\0")).concat();
+        let mut contents = file(&notes, 0);
+        contents.resize(0x1020, 0x90);
+        fs::write(&path, contents).unwrap();
+        let probe =
+            Probe { path: path.clone(), provider: "vmm".to_owned(), name: "asked".to_owned() };
+        let placed = Uprobe::of(&probe, std::process::id().cast_signed());
+        fs::remove_file(path).unwrap();
+        assert!(placed.is_err());
+        // Where not even the first can be placed, as by a user without rights, it cannot be taken away either.
+        let stayed = Place::find()
+            .and_then(|place| place.define(&format!("-:{}/site0", group())))
+            .map_err(|error| error.kind());
+        assert!(!matches!(stayed, Ok(()) | Err(io::ErrorKind::ResourceBusy)), "{stayed:?}");
     }
 }
