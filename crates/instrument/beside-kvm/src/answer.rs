@@ -107,10 +107,10 @@ impl Sides {
 }
 
 /// How many times as many instructions the other takes.
-pub(crate) fn ratio(mayfly: Figure, other: Figure) -> String {
-    match mayfly.all() {
+pub(crate) fn ratio(mayfly: u64, other: u64) -> String {
+    match mayfly {
         0 => "-".to_owned(),
-        instructions => units::ratio(other.all() as f64 / instructions as f64),
+        mayfly => units::ratio(other as f64 / mayfly as f64),
     }
 }
 
@@ -145,10 +145,10 @@ fn sentence(sides: &Sides, row: Row, what: &str) -> Option<String> {
         "to {what}: {all} ({caller}{why}), {} ({}, {}) and {} ({}, {})",
         of_kvm.0,
         of_kvm.1,
-        ratio(mayfly, kvm),
+        ratio(mayfly.all(), kvm.all()),
         of_lean.0,
         of_lean.1,
-        ratio(mayfly, lean),
+        ratio(mayfly.all(), lean.all()),
     ))
 }
 

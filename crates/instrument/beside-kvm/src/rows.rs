@@ -29,22 +29,33 @@ pub fn rows(measured: &Measured) -> Vec<ResultRow> {
         };
         let steps = Row::of(measured.course);
         for step in steps.filter(|step| *step != Row::Nothing && side.has(*step)) {
-            let [qemu, registers] = MACHINE;
             let row = ResultRow::new(measured.course.name(), Backend::Metal, &variant)
                 .param("processor", measured.processor.name())
                 .param("step", step.name())
-                .param("rounds", measured.rounds)
-                .finding(qemu, measured.qemu.clone())
-                .finding(registers, measured.registers.clone());
-            let row = match side {
-                Side::Mayfly => row,
-                Side::Kvm => row.finding("linux", measured.linux.clone()),
-                Side::Lean => row.finding("linux", format!("{} {LEAN}", measured.linux)),
-            };
+                .param("rounds", measured.rounds);
+            let Measured { qemu, registers, linux, .. } = measured;
+            let row = found(row, side, qemu, registers, linux);
             rows.push(checked(metrics(row, &figures, step), samples, step));
         }
     }
     rows
+}
+
+/// A row with what its machine was: QEMU, the processor's registers, and the Linux of a side that has one.
+pub(crate) fn found(
+    row: ResultRow,
+    side: Side,
+    qemu: &str,
+    registers: &str,
+    linux: &str,
+) -> ResultRow {
+    let [of_qemu, of_processor] = MACHINE;
+    let row = row.finding(of_qemu, qemu).finding(of_processor, registers);
+    match side {
+        Side::Mayfly => row,
+        Side::Kvm => row.finding("linux", linux),
+        Side::Lean => row.finding("linux", format!("{linux} {LEAN}")),
+    }
 }
 
 fn metrics(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {

@@ -9,6 +9,10 @@ use crate::answer::{Sides, answer, why_not_fewer};
 use crate::figures::Figure;
 use crate::run::{LEAN, Measured, Side};
 
+/// What the numbers are of.
+pub(crate) const NO_TIME: &str =
+    "Counted by QEMU's PMU. It has no caches, and what it executes in a second is no hardware's.";
+
 /// All sides on each processor: what they come to first, and then every step.
 pub struct Table<'a>(pub &'a [Measured]);
 
@@ -17,8 +21,7 @@ impl fmt::Display for Table<'_> {
         for line in answer(self.0) {
             writeln!(f, "{line}")?;
         }
-        let no_time = "Counted by QEMU's PMU. It has no caches, and what it executes in a second is no hardware's.";
-        writeln!(f, "{no_time}")?;
+        writeln!(f, "{NO_TIME}")?;
         self.0.iter().try_for_each(|measured| of_one(f, measured))?;
         writeln!(f)?;
         let course = self.0.first().map_or(Course::Lives, |measured| measured.course);
@@ -80,7 +83,9 @@ fn step(f: &mut fmt::Formatter<'_>, row: Row, until: Until, sides: &Sides) -> fm
         of.map_or_else(none, |of| units::grouped(of.levels[level]))
     };
     let all = |of: Option<Figure>| of.map_or_else(none, |of| units::grouped(of.all()));
-    let ratio = |of: Option<Figure>| of.map_or_else(none, |of| crate::answer::ratio(mayfly, of));
+    let ratio = |of: Option<Figure>| {
+        of.map_or_else(none, |of| crate::answer::ratio(mayfly.all(), of.all()))
+    };
     let of_mayfly = Some(mayfly);
     write!(
         f,

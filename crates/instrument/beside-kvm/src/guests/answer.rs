@@ -6,6 +6,7 @@ use mayfly_record::{Description, units};
 use super::job::Step;
 use super::rows::{description, hypervisor};
 use super::run::Measured;
+use crate::answer::ratio;
 use crate::run::{LEAN, Side};
 
 /// The description of the experiment in a record, with these results.
@@ -17,14 +18,6 @@ pub fn describe(all: &[Measured]) -> Description {
 /// The results on all processors.
 pub fn answer(all: &[Measured]) -> Vec<String> {
     all.iter().flat_map(of_one).collect()
-}
-
-/// How many times as many instructions the other takes.
-pub(super) fn ratio(mayfly: u64, other: u64) -> String {
-    match mayfly {
-        0 => "-".to_owned(),
-        mayfly => units::ratio(other as f64 / mayfly as f64),
-    }
 }
 
 /// The steps in which Mayfly executes no fewer instructions than KVM's kernel alone, or lean.

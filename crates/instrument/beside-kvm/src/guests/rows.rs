@@ -1,12 +1,13 @@
 //! What a record has of all sides.
 
 use mayfly_lifecycle_steps::Executed;
-use mayfly_record::{Backend, Description, MACHINE, MetricDescription, ResultRow, Samples, Unit};
+use mayfly_record::{Backend, Description, MetricDescription, ResultRow, Samples, Unit};
 
 use super::EXPERIMENT;
 use super::job::Step;
 use super::run::Measured;
-use crate::run::{LEAN, Side};
+use crate::rows::found;
+use crate::run::Side;
 
 /// A metric of a row: its name, what it is of, and how it is read.
 type Metric = (&'static str, &'static str, fn(Executed) -> u64);
@@ -25,23 +26,17 @@ pub(super) fn hypervisor(executed: Executed) -> u64 {
     executed.vmm + executed.el1 + executed.el2
 }
 
-/// A row for each step of each side. Records are not compared whose QEMU or processors differ ([`MACHINE`]).
+/// A row for each step of each side. Records are not compared whose QEMU or processors differ ([`mayfly_record::MACHINE`]).
 pub fn rows(measured: &Measured) -> Vec<ResultRow> {
     let mut rows = Vec::new();
     for (side, step) in Side::ALL.into_iter().flat_map(|side| Step::ALL.map(|step| (side, step))) {
         let told = measured.of(side);
         let Some(executed) = told.step(step) else { continue };
-        let [qemu, registers] = MACHINE;
-        let mut row = ResultRow::new(EXPERIMENT, Backend::Metal, side.variant())
+        let row = ResultRow::new(EXPERIMENT, Backend::Metal, side.variant())
             .param("processor", measured.processor.name())
-            .param("step", step.name())
-            .finding(qemu, measured.qemu.clone())
-            .finding(registers, measured.registers.clone());
-        row = match side {
-            Side::Mayfly => row,
-            Side::Kvm => row.finding("linux", measured.linux.clone()),
-            Side::Lean => row.finding("linux", format!("{} {LEAN}", measured.linux)),
-        };
+            .param("step", step.name());
+        let Measured { qemu, registers, linux, .. } = measured;
+        let mut row = found(row, side, qemu, registers, linux);
         if side != Side::Mayfly {
             row = row.finding("vmm", measured.vmm.clone());
         }

@@ -6,11 +6,13 @@ use std::fmt;
 use mayfly_lifecycle_steps::Executed;
 use mayfly_record::units;
 
-use super::answer::{answer, is_lost, ratio};
+use super::answer::{answer, is_lost};
 use super::job::Step;
 use super::rows::hypervisor;
 use super::run::Measured;
+use crate::answer::ratio;
 use crate::run::{LEAN, Side};
+use crate::table::NO_TIME;
 
 /// All sides on each processor: what they come to first, then every step, and the exits of the boot.
 pub struct Table<'a>(pub &'a [Measured]);
@@ -20,10 +22,7 @@ impl fmt::Display for Table<'_> {
         for line in answer(self.0) {
             writeln!(f, "{line}")?;
         }
-        writeln!(
-            f,
-            "Counted by QEMU's PMU. It has no caches, and what it executes in a second is no hardware's."
-        )?;
+        writeln!(f, "{NO_TIME}")?;
         for measured in self.0 {
             of_one(f, measured)?;
         }
