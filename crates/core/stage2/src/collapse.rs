@@ -30,6 +30,7 @@ use crate::flush::{Changing, Flush};
 use crate::grant::Grant;
 use crate::graveyard::BOUND;
 use crate::level::below_of;
+use crate::prune::NOTHING;
 use crate::range::{Budget, Slice};
 use crate::root::Root;
 use crate::sequence::Seen;
@@ -64,8 +65,7 @@ impl<F: Format> Drop for Collapsing<'_, F> {
     fn drop(&mut self) {
         let Self { root, changing, flush, gfns, count } = self;
         let Some(changing) = changing.take() else { return };
-        let visited = if *count > 0 { gfns.clone() } else { Gfn::new(0)..Gfn::new(0) };
-        changing.finish(replace(flush, Flush::new()), visited);
+        changing.finish(replace(flush, Flush::new()), gfns.clone());
         if *count > 0 {
             root.note_buried();
         }
@@ -94,16 +94,16 @@ impl<'a, F: Format> Collapsing<'a, F> {
                 *place = None;
             }
         }
-        let mut broken = NOWHERE;
+        let mut broken = Flush::new();
         for Frozen { entry, level, block, gfns, .. } in batch.iter().flatten() {
-            *all = hull(all, gfns);
+            *all = all.start.min(gfns.start)..all.end.max(gfns.end);
             if entry.requires_break_before_make(*level, *block, false) {
-                broken = hull(&broken, gfns);
+                broken.add_range(gfns.clone());
             } else {
                 flush.add_table(gfns.start, *level);
             }
         }
-        root.forget_all(&broken);
+        broken.finish(root);
         for Frozen { cell, block, .. } in batch.iter().flatten() {
             space.parking.thaw(*cell, *block, root.mmu());
         }
@@ -112,13 +112,6 @@ impl<'a, F: Format> Collapsing<'a, F> {
             *count += 1;
         }
     }
-}
-
-/// No frames: what others are added to.
-const NOWHERE: Range<Gfn> = Gfn::new(u64::MAX)..Gfn::new(0);
-
-fn hull(one: &Range<Gfn>, other: &Range<Gfn>) -> Range<Gfn> {
-    one.start.min(other.start)..one.end.max(other.end)
 }
 
 impl<F: Format> Root<F> {
@@ -136,9 +129,9 @@ impl<F: Format> Root<F> {
         grants: impl IntoIterator<Item = Option<Grant<'a, F>>>,
     ) -> usize {
         let (mut grants, mut budget) = (grants.into_iter(), Budget::new(slice, self.mmu()));
-        let most = usize::try_from(slice.entries).map_or(BATCH, |entries| entries.clamp(1, BATCH));
+        let most = slice.entries.clamp(1, BATCH as u32) as usize;
         let (changing, flush) = (Some(Changing::begin(self)), Flush::new());
-        let mut slice = Collapsing { root: self, changing, flush, gfns: NOWHERE, count: 0 };
+        let mut slice = Collapsing { root: self, changing, flush, gfns: NOTHING, count: 0 };
         while self.space().graveyard.count() + slice.flush.dead() < BOUND {
             let mut batch: [Option<Grant<'_, F>>; BATCH] = [const { None }; BATCH];
             let mut taken = 0;

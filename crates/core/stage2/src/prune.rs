@@ -34,7 +34,7 @@ use crate::{Entry, Format, Level, State};
 pub(crate) const LARGEST: Level = Level::GIB1;
 
 /// No frames, to which any may be added.
-const NOTHING: Range<Gfn> = Gfn::new(u64::MAX)..Gfn::new(0);
+pub(crate) const NOTHING: Range<Gfn> = Gfn::new(u64::MAX)..Gfn::new(0);
 
 /// The most tables that an entry of `level`, at most [`LARGEST`], leads to.
 pub(crate) fn tables_below(level: Level) -> usize {

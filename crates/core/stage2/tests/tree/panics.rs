@@ -63,3 +63,30 @@ fn what_was_taken_away_before_a_callers_code_panics_is_forgotten_by_the_tlbs() {
         world.destroy();
     }
 }
+
+/// Blocks that are put in place together.
+const BATCH: u64 = 32;
+
+#[test]
+fn tables_whose_blocks_are_there_are_forgotten_and_freed_where_the_host_panics_at_the_next() {
+    let world = World::<Ept>::new(128);
+    let vcpu = world.vcpu(0);
+    let (section, seen) = (world.srcu.read_lock(), world.stage2.sample());
+    let blocks = (0..=BATCH).map(|block| block * Level::MIB2.pages());
+    for gfn in blocks.clone().map(|first| first + 7) {
+        vcpu.root.map(Gfn::new(gfn), Level::PAGE, &leaf(gfn, READ_WRITE), seen, &section).unwrap();
+    }
+    world.platform.tlbs.take_issued();
+    let grants = blocks.map(|first| {
+        assert!(first < BATCH * Level::MIB2.pages(), "as it was told to");
+        let block = leaf(first, READ_WRITE);
+        Some(vcpu.root.grant_any(Gfn::new(first), Level::MIB2, &block, seen, &section))
+    });
+    catch_unwind(AssertUnwindSafe(|| vcpu.root.collapse(UNHURRIED, grants))).unwrap_err();
+    assert_eq!(world.platform.tlbs.take_issued().len(), 1);
+    let level = vcpu.root.translate(Gfn::new(7), &section).map(|(level, _)| level);
+    assert_eq!(level, Some(Level::MIB2));
+    drop(section);
+    drop(vcpu);
+    world.destroy();
+}
