@@ -9,6 +9,7 @@ use mayfly_machine::{Machine, Rigour};
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, PAGE_SIZE};
 use mayfly_record::{Chance, nanoseconds};
+use mayfly_stage2::Level;
 use rustix::thread::{Pid, gettid};
 
 use super::design::{Design, Dirty, Slot};
@@ -27,8 +28,11 @@ pub(super) const HARVESTS: u32 = 2;
 /// The work that a row's start is told of.
 pub(super) const CYCLE: &str = "cycle";
 
-/// Frames that are there for tables: 1 GiB.
-const PROVIDED: u64 = 1 << 18;
+/// Frames that are there for tables: of each block of the memory four, since a design makes a block's table anew in each
+/// cycle, and those before it may still await their readers; and some for roots, directories and stocks.
+fn provided(memory: Size) -> u64 {
+    4 * memory.bytes() / (Level::MIB2.pages() * PAGE_SIZE) + 1024
+}
 
 const STACK: usize = 256 << 10;
 
@@ -121,7 +125,7 @@ pub(super) fn measure<D: Design>(
     // The memory of the guest is there by then; what changes from here on is tables. Their frames are there as well: a fault
     // of the host's, at the first write to a frame, would be most of what a table costs.
     host.blocks().try_for_each(|block| block.map(drop))?;
-    machine.hardware().arena().provide(PROVIDED);
+    machine.hardware().arena().provide(provided(shape.memory));
     let before = machine.hardware().arena().in_use();
     let design = design(&machine, Arc::clone(&host))?;
     let course = Arc::new(Course::new(idle(shape.vcpus)));
