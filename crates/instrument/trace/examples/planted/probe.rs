@@ -6,12 +6,17 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// How many listen, as the kernel counts them.
 #[used]
 #[unsafe(link_section = ".probes")]
-static COUNTER: AtomicU16 = AtomicU16::new(0);
+static COUNTER: Counter = Counter(AtomicU16::new(0));
+
+/// In a page of the file of its own. Linkers that have a segment for what is read only after relocation let its last page in
+/// the file be the first of the data. Both are mapped from there, and the kernel counts in the one that it comes to first.
+#[repr(align(4096))]
+struct Counter(AtomicU16);
 
 /// Passes the probe `planted:asked`; says how many listened before it, for who listens may go as soon as it was passed.
 #[inline(never)]
 pub(crate) fn asked() -> u16 {
-    let listened = COUNTER.load(Ordering::Relaxed);
+    let listened = COUNTER.0.load(Ordering::Relaxed);
     // SAFETY: does nothing; the note is in a section that is not loaded.
     unsafe {
         asm!(
