@@ -22,7 +22,7 @@ fn drawn(columns: u16) -> String {
     let path = OsStr::from_bytes(name.as_bytes());
     let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let run = ["run", "device-registration", "slot-delete", "--backend", "machine"];
-    let more = ["--vms", "10", "--vcpus", "2", "--rounds", "4"];
+    let more = ["--vms", "3", "--vcpus", "2", "--rounds", "2"];
     let mut command = mayfly(&[&run[..], &more].concat());
     command.env("TERM", "xterm").stdout(Stdio::null()).stderr(terminal);
     let mut child = command.spawn().unwrap();
