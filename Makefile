@@ -110,7 +110,7 @@ metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing
 # FUZZ_SECONDS=60 for less; SEED=... begins the random numbers where those of a run began.
 FUZZ_SECONDS ?= 600
 
-metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at all, beside a Linux VM that looks after its memory
+metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at all, beside Linux VMs that look after their memory and data
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/metal fuzz
 
 metal-run: setup-metal ## count what steps of a VM's life take, Mayfly at EL2 beside KVM on arm64; ARGS="--rounds 1" goes to `mayfly run`

@@ -7,15 +7,13 @@ use core::cell::UnsafeCell;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::balloon::BALLOON;
-use crate::card::CARD;
 use crate::code::{self, RET};
+use crate::devices;
 use crate::entry::{descend, execute, secondary};
 use crate::its::{self, ITS, ITS_BYTES};
 use crate::random::Random;
 use crate::registers;
 use crate::said::{UART, say, say_number, say_wrong, write};
-use crate::virtio;
 
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
@@ -23,8 +21,6 @@ const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
 /// Memory that nothing of its own lies in.
 const FREE: u64 = 0x4040_0000;
 const FREE_BYTES: u64 = 48 << 20;
-/// What of it the driver of the card has; that of the balloon has the rest.
-const CARD_BYTES: u64 = 32 << 20;
 const MAX_VCPUS: usize = 8;
 const PSCI: u64 = 0x8400_0000;
 
@@ -302,13 +298,8 @@ fn episode(own: &mut Own) {
             // The timer does not end this one.
             // SAFETY: the guest's own timer.
             unsafe { asm!("msr cntv_ctl_el0, xzr", "isb", options(nostack)) };
-            match kind {
-                18 => return (0..32).for_each(|_| virtio::drive(&CARD, random, FREE, CARD_BYTES)),
-                20 => {
-                    let (memory, bytes) = (FREE + CARD_BYTES, FREE_BYTES - CARD_BYTES);
-                    return (0..32).for_each(|_| virtio::drive(&BALLOON, random, memory, bytes));
-                }
-                _ => {}
+            if kind != 19 {
+                return devices::drive(random, FREE, FREE_BYTES);
             }
             // Nor do the LPIs that it sends.
             // SAFETY: how many exceptions it may have.

@@ -2,19 +2,17 @@
 //!
 //! It does one episode after the other, each drawn by a random number generator (`random.rs`). Most are a few
 //! instructions that are written into memory and executed (`code.rs`). Some access a system register whose answers the
-//! table of registers has, and check them (`registers.rs`). Some drive the network card or the balloon (`virtio.rs`), or the ITS
-//! (`its.rs`). Nearly all end in exceptions. The handler continues after the instruction. After some exceptions it
+//! table of registers has, and check them (`registers.rs`). Some drive the virtio devices (`virtio.rs`, `devices.rs`), or the
+//! ITS (`its.rs`). Nearly all end in exceptions. The handler continues after the instruction. After some exceptions it
 //! continues with the next episode, with a fresh stack and the MMU off (`entry.rs`). So the guest itself mostly survives.
 //! The seed is `seed=` on its command line, and the time. `kinds=` has a bit for each kind of episode that may be drawn; without it, all may.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
-mod balloon;
-#[cfg(target_os = "none")]
-mod card;
-#[cfg(target_os = "none")]
 mod code;
+#[cfg(target_os = "none")]
+mod devices;
 #[cfg(target_os = "none")]
 mod entry;
 #[cfg(target_os = "none")]

@@ -1,96 +1,156 @@
-//! A driver of a virtio device that does as it likes: mostly as the specification says (virtio 1.2, 2.7 and 4.2), so that what
-//! is wrong is found late.
+//! A driver of a virtio device that does as it likes: mostly as the specification says (virtio 1.2, 2.7 and 4.2), so that
+//! what is wrong is found late.
 
-use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicU16, Ordering};
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crate::random::Random;
+use crate::said::{say, say_number};
 
-const SIZE: u64 = 16;
+/// Descriptors of a queue.
+pub(crate) const SIZE: u64 = 16;
+/// The most queues of a device.
+const QUEUES: usize = 3;
+/// What a descriptor says: another follows, and the device writes there.
+pub(crate) const NEXT: u64 = 1;
+pub(crate) const WRITES: u64 = 2;
+/// `VIRTIO_F_INDIRECT_DESC` and `VIRTIO_F_EVENT_IDX`, which a driver may leave.
+const RINGS: u64 = 0x3000_0000;
 
-/// A device, and what its driver gives it.
-pub(crate) struct Driven {
-    /// Where its registers are.
-    pub(crate) at: u64,
-    /// What it offers of its own.
-    pub(crate) features: u64,
-    /// The queue of buffers that it writes to.
-    pub(crate) written: u64,
+/// A buffer of a chain.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Buffer {
+    pub(crate) address: u64,
+    pub(crate) len: u64,
+    pub(crate) flags: u64,
+}
+
+/// Memory that nothing else is in.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Memory {
+    /// A place of it, with room behind.
+    pub(crate) fn place(self, random: &mut Random) -> u64 {
+        self.start + (random.below(self.bytes - 0x2_0000) & !0xf)
+    }
+}
+
+/// A device, and what is known of it.
+pub(crate) struct Device {
+    name: &'static [u8],
+    registers: u64,
+    queues: u64,
+    /// How many descriptors a chain has, mostly.
+    chain: u64,
+    /// Describes the buffers of a queue.
+    describe: fn(&mut Random, u64, Memory) -> [Buffer; SIZE as usize],
     /// How many chains have been made available of each queue.
-    pub(crate) available: [AtomicU16; 3],
-    /// Writes what a buffer at this address has for the device, of memory from there on, with so many bytes.
-    pub(crate) fill: fn(&mut Random, u64, u64, u64),
+    available: [AtomicU16; QUEUES],
+    said: AtomicU64,
 }
 
-/// Drives a device, with rings and buffers in the `bytes` bytes of memory at `memory`.
-pub(crate) fn drive(device: &Driven, random: &mut Random, memory: u64, bytes: u64) {
-    if random.once_in(8) {
-        begin(device, random, memory);
+impl Device {
+    pub(crate) const fn new(
+        name: &'static [u8],
+        registers: u64,
+        queues: u64,
+        chain: u64,
+        describe: fn(&mut Random, u64, Memory) -> [Buffer; SIZE as usize],
+    ) -> Self {
+        let available = [const { AtomicU16::new(0) }; QUEUES];
+        Self { name, registers, queues, chain, describe, available, said: AtomicU64::new(0) }
     }
-    for queue in 0..3 {
-        let rings = memory + 0x1_0000 * queue;
-        // That queue gets buffers, the others have something to say.
-        let writes = u64::from(queue == device.written) << 1;
-        for index in 0..SIZE {
-            let buffer = memory + 0x10_0000 + (random.below(bytes - 0x20_0000) & !0xf);
-            (device.fill)(random, buffer, memory, bytes);
-            let (address, len) = (wild(random, buffer), wild_len(random));
-            let flags = writes | random.below(2);
-            let (flags, next) = (wild(random, flags), wild(random, (index + 1) % SIZE));
-            store(rings + 16 * index, address);
-            store(rings + 16 * index + 8, len & 0xffff_ffff | (flags & 0xffff) << 32 | next << 48);
+
+    /// Drives it, with rings at `rings`, and buffers in `memory`.
+    pub(crate) fn drive(&self, random: &mut Random, rings: u64, memory: Memory) {
+        if random.once_in(8) {
+            self.begin(random, rings);
         }
-        for place in 0..SIZE / 4 {
-            store(rings + 0x4004 + 8 * place, random.next() & 0x000f_000f_000f_000f);
+        for queue in 0..self.queues {
+            let rings = rings + 0x1_0000 * queue;
+            for (index, buffer) in (0..).zip((self.describe)(random, queue, memory)) {
+                let (address, len) = (wild(random, buffer.address), wild(random, buffer.len));
+                let (flags, next) = (wild(random, buffer.flags), wild(random, (index + 1) % SIZE));
+                store(rings + 16 * index, address);
+                let rest = len & 0xffff_ffff | (flags & 0xffff) << 32 | next << 48;
+                store(rings + 16 * index + 8, rest);
+            }
+            for place in 0..SIZE / 4 {
+                let mut head = || self.chain * random.below(SIZE / self.chain);
+                let heads = head() | head() << 16 | head() << 32 | head() << 48;
+                store(rings + 0x4004 + 8 * place, wild(random, heads));
+            }
+            let more = random.below(SIZE / 2);
+            let available = &self.available[queue as usize];
+            let available = available.fetch_add(more as u16, Ordering::Relaxed);
+            offer(rings, wild(random, u64::from(available) + more));
+            self.set(0x50, wild(random, queue));
         }
-        let more = random.below(SIZE / 2);
-        let available = device.available[queue as usize].fetch_add(more as u16, Ordering::Relaxed);
-        let available = wild(random, u64::from(available) + more);
-        offer(rings, available);
-        set(device, 0x50, wild(random, queue));
+        self.set(0x64, random.next());
+        self.tell(rings);
     }
-    set(device, 0x64, random.next());
-}
 
-/// Begins anew, mostly as a driver does.
-fn begin(device: &Driven, random: &mut Random, memory: u64) {
-    for status in [0, 1, 3] {
-        set(device, 0x70, wild(random, status));
-    }
-    let features = if random.once_in(8) {
-        random.next()
-    } else {
-        device.features | random.next() & 0x3000_0000
-    };
-    for (word, value) in [(0, features), (1, wild(random, 1))] {
-        set(device, 0x24, word);
-        set(device, 0x20, value);
-    }
-    set(device, 0x70, wild(random, 11));
-    for queue in 0..3 {
-        let rings = memory + 0x1_0000 * queue;
-        set(device, 0x30, wild(random, queue));
-        set(device, 0x38, wild(random, SIZE));
-        for (offset, address) in [(0x80, rings), (0x90, rings + 0x4000), (0xa0, rings + 0x8000)] {
-            let address = wild(random, address);
-            set(device, offset, address);
-            set(device, offset + 4, address >> 32);
+    /// Begins anew, mostly as a driver does.
+    fn begin(&self, random: &mut Random, rings: u64) {
+        for status in [0, 1, 3] {
+            self.set(0x70, wild(random, status));
         }
-        device.available[queue as usize].store(0, Ordering::Relaxed);
-        offer(rings, 0);
-        set(device, 0x44, 1);
+        self.set(0x14, 0);
+        let left = if random.once_in(8) { random.next() } else { random.next() & RINGS };
+        for (word, value) in [(0, self.get(0x10) & !left), (1, wild(random, 1))] {
+            self.set(0x24, word);
+            self.set(0x20, value);
+        }
+        self.set(0x70, wild(random, 11));
+        for queue in 0..self.queues {
+            let rings = rings + 0x1_0000 * queue;
+            self.set(0x30, wild(random, queue));
+            self.set(0x38, wild(random, SIZE));
+            for (offset, ring) in [(0x80, 0), (0x90, 0x4000), (0xa0, 0x8000)] {
+                let address = wild(random, rings + ring);
+                self.set(offset, address);
+                self.set(offset + 4, address >> 32);
+            }
+            self.available[queue as usize].store(0, Ordering::Relaxed);
+            offer(rings, 0);
+            self.set(0x44, 1);
+        }
+        self.set(0x70, wild(random, 15));
     }
-    set(device, 0x70, wild(random, 15));
-}
 
-fn wild_len(random: &mut Random) -> u64 {
-    let len = if random.once_in(4) { random.below(0x1_0000) } else { 26 + random.below(1500) };
-    wild(random, len)
-}
+    /// Says how many chains of all queues the device has used, whenever they are twice as many.
+    fn tell(&self, rings: u64) {
+        let used = |queue: u64| {
+            let at = rings + 0x1_0000 * queue + 0x8002;
+            // SAFETY: memory that nothing else is in.
+            u64::from(unsafe { with_exposed_provenance::<u16>(at as usize).read_volatile() })
+        };
+        let used: u64 = (0..self.queues).map(used).sum();
+        if used > 2 * self.said.load(Ordering::Relaxed) {
+            self.said.store(used, Ordering::Relaxed);
+            say(b"guest: chains that were used by the ");
+            say(self.name);
+            say(b": ");
+            say_number(used);
+            say(b"\r\n");
+        }
+    }
 
-/// `value`, or now and then anything.
-pub(crate) fn wild(random: &mut Random, value: u64) -> u64 {
-    if random.once_in(512) { random.next() >> random.below(64) } else { value }
+    fn set(&self, offset: u64, value: u64) {
+        let at = (self.registers + offset) as usize;
+        // SAFETY: a register of a device's, or none.
+        unsafe { with_exposed_provenance_mut::<u32>(at).write_volatile(value as u32) };
+    }
+
+    fn get(&self, offset: u64) -> u64 {
+        let at = (self.registers + offset) as usize;
+        // SAFETY: a register of a device's, or none.
+        unsafe { with_exposed_provenance::<u32>(at).read_volatile() }.into()
+    }
 }
 
 /// Says which chains are available.
@@ -101,12 +161,9 @@ fn offer(rings: u64, index: u64) {
     };
 }
 
-fn set(device: &Driven, offset: u64, value: u64) {
-    // SAFETY: a register of a device's, or none.
-    unsafe {
-        with_exposed_provenance_mut::<u32>((device.at + offset) as usize)
-            .write_volatile(value as u32);
-    };
+/// `value`, or now and then anything.
+pub(crate) fn wild(random: &mut Random, value: u64) -> u64 {
+    if random.once_in(512) { random.next() >> random.below(64) } else { value }
 }
 
 pub(crate) fn store(at: u64, value: u64) {
