@@ -24,7 +24,7 @@ use core::fmt;
 use mayfly_vgic::ItsConfig;
 use mayfly_vm::platform::address::PAGE_SIZE;
 
-use crate::arm64::layout::BLOCK;
+use crate::arm64::layout::{BLOCK, MAX_VCPUS};
 use crate::chunks::{CHUNK, chunks};
 use crate::given::Blocks;
 use crate::plan::Plan;
@@ -34,6 +34,8 @@ pub const MOST_VMS: usize = 2048;
 /// Shares of the machine's memory that there are at most: of each VM, those of its memory, of the rest of a run, and of its
 /// disk; and the hypervisor's own.
 pub const MOST_SHARES: usize = 3 * MOST_VMS + 1;
+/// Threads of VMs that there are at most: each that runs has two shares at least.
+pub const MOST_THREADS: u64 = (MOST_SHARES as u64 - 1) / 2 * (MAX_VCPUS as u64 + THREADS);
 
 const GIB: u64 = 1 << 30;
 /// Bytes of a chunk.
@@ -71,6 +73,11 @@ pub const HEAP_PIECES: u64 = 2;
 
 /// A VM is guaranteed so many frames at least for each of its threads, with its stack and its part of the VM's tables.
 pub const LEAST_THREAD_FRAMES: u64 = 11;
+
+/// Threads of VMs that there are at most, on a machine of so many frames.
+pub fn threads_within(frames: u64) -> u64 {
+    (frames / LEAST_THREAD_FRAMES).min(MOST_THREADS)
+}
 
 /// The sizes of what is allocated, as orders, which are less than that of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +175,7 @@ mod tests {
     use std::string::ToString;
 
     use super::*;
-    use crate::arm64::layout::MAX_VCPUS;
+    use crate::account::{Account, Refused, ShareInfo};
     use crate::plan::tests::plan;
 
     const SIZES: Sizes = Sizes { root_order: 1, stack_order: 3 };
@@ -203,6 +210,22 @@ mod tests {
             let frames = Needs::of(&plan, 0, SIZES).run * CHUNK;
             assert!(frames >= LEAST_THREAD_FRAMES * (vcpus + THREADS), "{vcpus}: {frames}");
         }
+    }
+
+    #[test]
+    fn a_machine_has_as_many_threads_as_its_memory_and_at_most_those_of_all_vms() {
+        let in_memory = |bytes: u64| threads_within(bytes / PAGE_SIZE);
+        assert_eq!(in_memory(1 << 30), (1 << 18) / LEAST_THREAD_FRAMES);
+        let mut shares = [ShareInfo::ABSENT; MOST_SHARES];
+        let mut account = Account::new(&mut shares);
+        let mut threads = 0;
+        // Of what is guaranteed nothing: memory, and the rest of a run.
+        while account.admit(0).and_then(|_| account.admit(0)).is_ok() {
+            threads += u64::from(MAX_VCPUS) + THREADS;
+        }
+        assert_eq!(account.admit(0), Err(Refused::TooMany));
+        assert_eq!(in_memory(1 << 40), threads);
+        assert_eq!(in_memory(1 << 48), threads);
     }
 
     #[test]

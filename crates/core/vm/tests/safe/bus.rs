@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use proptest::prelude::*;
 
-use mayfly_vm::iobus::{Error as BusError, IoRange, Ioeventfd, Relocation};
+use mayfly_vm::iobus::{Error as BusError, IoRange, Ioeventfd, LastHit, Relocation};
 use mayfly_vm::testing::{Kinds, Machine, Program, Step as Make};
 use mayfly_vm::{Bus, Device, Vcpu, Vm};
 
@@ -51,6 +51,9 @@ pub(crate) enum Step {
         forgets: bool,
     },
     Settle,
+    Find {
+        at: u64,
+    },
 }
 
 pub(crate) fn some() -> impl Strategy<Value = Step> {
@@ -71,6 +74,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
             |(at, len, datamatch, registers)| Step::Eventfd { at, len, datamatch, registers }
         ),
         1 => (at.clone(), at.clone()).prop_map(|(from, to)| Step::Relocate { from, to }),
+        1 => at.clone().prop_map(|at| Step::Find { at }),
         1 => (at.clone(), at, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
             |(from, to, panics, forgets)| Step::Edit { from, to, panics, forgets }
         ),
@@ -193,6 +197,14 @@ impl Host {
                 });
             }
             Step::Settle => bus.settle(),
+            Step::Find { at } => {
+                let section = vm.srcu().read_lock();
+                let mut last = LastHit::default();
+                // The devices have 8 bytes each.
+                let found = bus.find(&section, &mut last, at << 40, 8).is_some();
+                assert_eq!(bus.find(&section, &mut last, at << 40, 4).is_some(), found);
+                assert!(bus.find(&section, &mut last, at << 40, 9).is_none());
+            }
         }
     }
 }

@@ -98,28 +98,41 @@ const EXCUSED: [(&str, &str); 12] = [
 
 /// Methods whose names several types have, by the ends of their paths, and how the programs call them. A function whose type
 /// is named where it is called (`Type::name`) is not here.
-const SHARED: [(&str, &str); 70] = [
+const SHARED: [(&str, &str); 93] = [
     ("Stage2::age", "self.stage2(vm).age("),
     ("Vm::age", "vm_of.age("),
     ("Psci::call", "board.psci.call("),
     ("Srcu::call", "self.domain.call("),
+    ("Slot::contains", "slot.contains("),
+    ("Srcu::cookie", "self.domain.cookie()"),
+    ("Guest::data", "self.inner.data()"),
     ("Replaced::defer", "replaced.defer()"),
     ("Retired::defer", "old.defer()"),
     ("Replaced::defer_expedited", "replaced.defer_expedited()"),
     ("Retired::defer_expedited", "old.defer_expedited()"),
+    ("Mmio::device", "self.net.device()"),
+    ("IoBus::edit", "bus.edit("),
     ("Vgic::enter", "gic.enter("),
     ("Guest::enter", "self.inner.enter("),
+    ("IoBus::find", "bus.find("),
     ("Retiring::finish", "retiring.finish()"),
     ("Root::frames", "root.frames()"),
     ("Stage2::frames", "stage2.frames()"),
+    ("Role::get", "root.role().get()"),
     ("DirtyBitmap::harvest_marked", "log.harvest_marked("),
     ("Vm::harvest_marked", "vm_of.harvest_marked("),
+    ("Retired::hold", "old.hold("),
     ("Slot::id", "slot.id()"),
     ("Vcpu::id", "vcpu.id()"),
+    ("Edit::insert", "edit.insert("),
+    ("Edit::insert_eventfd", "edit.insert_eventfd("),
     ("Pl011::interrupt", "board.uart.interrupt()"),
     ("Pl031::interrupt", "board.clock.interrupt()"),
     ("Uart16550::interrupt", "board.ports.interrupt()"),
     ("Mmio::interrupt", "self.entropy.interrupt()"),
+    ("Retired::into_callback", "old.into_callback()"),
+    ("RcuOption::into_inner", "value.into_inner()"),
+    ("Srcu::is", "self.domain.is("),
     ("Psci::is_pending", "board.psci.is_pending("),
     ("Vgic::is_pending", "gic.is_pending("),
     ("Kicker::kick", "vcpu.kicker().kick()"),
@@ -131,6 +144,7 @@ const SHARED: [(&str, &str); 70] = [
     ("Packet::len", "packet.len()"),
     ("RcuOption::load", "self.value.load("),
     ("Slots::load", ".slots().load("),
+    ("Reader::lock", "reader.lock()"),
     ("DirtyBitmap::pages", "log.pages()"),
     ("Slot::pages", "slot.pages()"),
     ("Cmos::read", "board.cmos.read("),
@@ -143,22 +157,31 @@ const SHARED: [(&str, &str); 70] = [
     ("Pl011::receive", "board.uart.receive("),
     ("Uart16550::receive", "board.ports.receive("),
     ("Mmio::receive", "self.net.receive("),
+    ("Vm::register_eventfd", "vm.register_eventfd("),
     ("Edit::relocate", "edit.relocate("),
     ("IoBus::relocate", "bus.relocate("),
     ("Vm::relocate", "vm.relocate("),
+    ("Edit::remove", "edit.remove("),
+    ("Edit::remove_eventfd", "edit.remove_eventfd("),
+    ("RcuOption::replace", "self.value.replace("),
     ("Mmio::reset", "self.entropy.reset()"),
     ("Vgic::reset", "gic.reset()"),
+    ("Stage2::root", "self.stage2(vm).root("),
+    ("Vcpu::run", "vcpu.run("),
+    ("Mmio::serve", "of.serve(memory)"),
     ("IoBus::settle", "bus.settle()"),
     ("Stage2::split_blocks", "self.stage2(vm).split_blocks("),
     ("Vm::split_blocks", "vm_of.split_blocks("),
     ("Retired::synchronize", "old.synchronize()"),
     ("Srcu::synchronize", "self.domain.synchronize()"),
+    ("Srcu::synchronize_expedited", "self.domain.synchronize_expedited()"),
     ("Root::tag", "root.tag()"),
     ("Vmids::tag", "self.vmids.tag()"),
     ("Mmio::take", "self.net.take("),
     ("RcuOption::take", "self.value.take()"),
     ("Replaced::try_defer", "replaced.try_defer()"),
     ("Retired::try_defer", "old.try_defer()"),
+    ("Vm::unregister_eventfd", "vm.unregister_eventfd("),
     ("Stage2::vcpu", "stage2.vcpu()"),
     ("Vmids::vcpu", "self.vmids.vcpu()"),
     ("CpuInterface::vcpu", "cpu.vcpu()"),
@@ -236,14 +259,15 @@ fn functions() -> Vec<String> {
 fn each_safe_function_of_the_core_is_called_by_random_programs_or_excused() {
     let mut idle: Vec<_> = excuses().collect();
     let mut functions = functions();
+    // Those of the excused, too: a call of one of them has the same text.
+    let names: Vec<_> = functions.iter().map(|path| parts(path).0.to_string()).collect();
+    let is_shared = |path: &str| names.iter().filter(|name| *name == parts(path).0).count() > 1;
     functions.retain(|path| {
         let excused: Vec<_> = excuses().filter(|excused| is(path, excused)).collect();
         idle.retain(|idle| !excused.contains(idle));
         excused.is_empty()
     });
     assert!(idle.is_empty(), "excuses for nothing: {idle:?}");
-    let count = |name: &str| functions.iter().filter(|path| parts(path).0 == name).count();
-    let is_shared = |path: &str| count(parts(path).0) > 1;
     let left = functions.iter().filter(|path| !is_called(path, is_shared(path), &SHARED, &SOURCES));
     assert_eq!(left.collect::<Vec<_>>(), [""; 0], "neither called nor excused");
     for (end, call) in SHARED {

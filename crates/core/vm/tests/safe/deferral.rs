@@ -37,6 +37,8 @@ pub(crate) enum Way {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
+    /// Takes the pointer apart, which no reader has then, and makes another one.
+    Open,
     Publish {
         has_value: bool,
         way: Way,
@@ -78,6 +80,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<bool>(), way)
             .prop_map(|(has_value, way)| Step::Publish { has_value, way }),
+        1 => Just(Step::Open),
         4 => Just(Step::Find),
         3 => (any::<bool>(), fate())
             .prop_map(|(by_reader, fate)| Step::Lock { by_reader, fate }),
@@ -133,6 +136,12 @@ impl Deferral {
                     self.lose(old, way);
                 }
             }
+            Step::Open => {
+                let value = std::mem::replace(&mut self.value, RcuOption::new(&self.domain, None));
+                if let Some(canary) = value.into_inner() {
+                    assert_eq!(canary.into_inner().0.load(Ordering::Relaxed), ALIVE);
+                }
+            }
             Step::Find => {
                 let section = self.domain.read_lock();
                 if let Some(canary) = self.value.load(&section) {
@@ -142,6 +151,7 @@ impl Deferral {
             Step::Lock { by_reader, fate } => {
                 let guard = if by_reader {
                     let Ok(reader) = self.domain.reader() else { return };
+                    drop(reader.lock());
                     Guard::Reader(reader.lock_owned())
                 } else {
                     Guard::Anonymous(self.domain.read_lock_owned())

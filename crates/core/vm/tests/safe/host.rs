@@ -394,6 +394,7 @@ pub(crate) fn check<W: World<Backing = Hva>>(vm: &Vm<W>) {
             let gfn = Gfn::new(gfn);
             let Some((_, leaf)) = root.translate(gfn, &section) else { continue };
             let slot = slots.find(gfn).expect("something is mapped where no slot is");
+            assert!(slot.contains(gfn), "another slot");
             let backing = slot.backing_of(gfn).unwrap();
             assert_eq!(leaf.pfn.get(), backing.get() >> PAGE_SHIFT, "another frame");
         }

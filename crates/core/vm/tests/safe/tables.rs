@@ -150,7 +150,7 @@ impl Host {
                 // Of nothing that is granted.
                 assert_eq!(root.collapse(slice, [const { None }; 3]), 0);
                 let is_mapped = root.translate(gfns.start, &section).is_some();
-                assert_eq!(root.role(), role);
+                assert_eq!((root.role(), root.role().get()), (role, role.get()));
                 let depth = root.depth(gfns.start, &section);
                 assert!(!is_mapped || depth.pages() > 0);
                 if self.vms[vm].open == 0 {

@@ -1,6 +1,5 @@
-//! The devices of a VM beside its serial port, for one run of it: disk, network card, virtio console, balloon, entropy, clock, and
-//! the
-//! thread that works for them.
+//! The devices of a VM beside its serial port, for one run of it: disk, network card, virtio console, balloon, entropy and
+//! clock; and what the VM's thread does for them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -34,6 +34,16 @@ impl Taken {
     }
 }
 
+/// What the steps of many forks have taken, and the frames that these had.
+#[derive(Default)]
+struct Turnover {
+    forks: Taken,
+    resets: Taken,
+    ends: Taken,
+    given_back: u64,
+    frames: u64,
+}
+
 impl Monitor {
     /// Makes `count` forks of a frozen VM, one after the other. Each answers a request, or is reset after so many milliseconds
     /// and runs as long again, and is destroyed. Prints what that took, and what was lost.
@@ -45,40 +55,57 @@ impl Monitor {
     ) -> Result<(), String> {
         let (model, template) = self.frozen(from)?;
         let before = Possession::now();
-        let (mut forks, mut resets, mut ends) = <(Taken, Taken, Taken)>::default();
-        let (mut given_back, mut frames) = (0, 0);
+        let mut taken = Turnover::default();
         for number in 0..count {
             let plan =
                 model.plan.forked(&format!("{from}-{number}"), &["overcommit=yes".into()])?;
             let machine = make(plan, Some(Arc::clone(&template)))?;
-            self.start(&machine)?;
-            if let Some(milliseconds) = after {
-                self.let_run(milliseconds);
-                forks.add(entered(&machine)?);
-                machine.go_back();
-                self.let_run(milliseconds);
-                resets.add(entered(&machine)?);
-                given_back += machine.counts.given_back();
-            } else {
-                self.await_answer(&machine)?;
-                forks.add(entered(&machine)?);
-            }
-            frames += machine.frames();
+            let lived = self.live(&machine, after, &mut taken);
+            // However it has fared: no command finds it, and nobody else ends it.
             let began = timer::ticks();
             machine.end(End::Killed);
             ends::wait_until(u64::MAX, || !machine.is_running());
-            ends.add((timer::ticks() - began) * 1_000_000_000 / timer::frequency());
+            taken.ends.add((timer::ticks() - began) * 1_000_000_000 / timer::frequency());
+            lived?;
         }
         let (frames_lost, bytes_lost) = Possession::lost_since(before);
         say!(
             "mayfly: {count} forks of {from} were made and destroyed, one after the other: {frames_lost} frames and {bytes_lost} bytes of heap lost"
         );
         let each = |frames: u64| frames / u64::from(count.max(1));
-        forks.say("a fork");
+        taken.forks.say("a fork");
         if after.is_some() {
-            resets.say(&format!("a reset, with {} frames given back,", each(given_back)));
+            let frames = each(taken.given_back);
+            taken.resets.say(&format!("a reset, with {frames} frames given back,"));
         }
-        ends.say(&format!("the end, with {} frames of its own,", each(frames)));
+        taken.ends.say(&format!("the end, with {} frames of its own,", each(taken.frames)));
+        Ok(())
+    }
+
+    /// Has a fork live until it is to be ended.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not. It may run all the same.
+    fn live(
+        &mut self,
+        machine: &Arc<Machine>,
+        after: Option<u64>,
+        taken: &mut Turnover,
+    ) -> Result<(), String> {
+        self.start(machine)?;
+        if let Some(milliseconds) = after {
+            self.let_run(milliseconds);
+            taken.forks.add(entered(machine)?);
+            machine.go_back();
+            self.let_run(milliseconds);
+            taken.resets.add(entered(machine)?);
+            taken.given_back += machine.counts.given_back();
+        } else {
+            self.await_answer(machine)?;
+            taken.forks.add(entered(machine)?);
+        }
+        taken.frames += machine.frames();
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //! *slot*, whose lower half is never mapped. A thread that overflows its stack comes there, and no other memory is lost.
 //!
 //! Memory is mapped one to one in large blocks, which no stack splits. The tables of the slots are made once, as many as
-//! there can be stacks in the machine's memory: they take 0.3 % of it. So a stack costs the writing of its entries, and at its end an invalidation of them.
+//! there can be stacks in the machine's memory ([`needs::threads_within`]): they take 0.3 % of it, and 25 MiB at most. So a
+//! stack costs the writing of its entries, and at its end an invalidation of them.
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -135,7 +136,7 @@ pub(crate) fn is_below_stack(address: u64) -> bool {
 /// When there is too little memory, or a device is at these addresses.
 pub(crate) fn prepare_stacks(root: u64) -> Result<(), &'static str> {
     const NO_MEMORY: &str = "there is too little memory for tables of stacks";
-    let stacks = OWN + (frames::count_free() / needs::LEAST_THREAD_FRAMES) as usize;
+    let stacks = OWN + needs::threads_within(frames::count_free()) as usize;
     let count = stacks.div_ceil(SLOTS);
     let make = || frames::allocate(ShareId::SYSTEM, 0, || {}).map(|frame| frame.get() * PAGE_SIZE);
     let upper = make().ok_or(NO_MEMORY)?;
