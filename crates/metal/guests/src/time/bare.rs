@@ -5,10 +5,10 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::devices::{say, say_number, set};
-use super::disk;
 use super::entry::{
     counts, counts_and_spins, disturbs, gaps, gaps_and_spins, measures, overfills, spins, wakes,
 };
+use super::{card, disk};
 
 const DISTRIBUTOR: usize = 0x0800_0000;
 const REDISTRIBUTOR: usize = 0x080a_0000;
@@ -91,6 +91,7 @@ pub(super) extern "C" fn main(tree: usize) -> ! {
         }
         Some(b'd') => disturb(),
         Some(b'r') => disk::read(),
+        Some(b'f') => card::flood(),
         Some(b'c') => count(next(), next()),
         Some(b'g') => find_gaps(next()),
         Some(b'b') => times_at_work(next(), next() as usize),

@@ -6,6 +6,7 @@
 //! - `guest=disturbs`: all its vCPUs make exits and faults, and sleep for 250 us at a time;
 //! - `guest=reads`: one vCPU has its disk and its console work without an end: it reads the disk in requests of 64 KiB,
 //!   and prints while it waits for them;
+//! - `guest=floods`: one vCPU has its card send the longest frames to all cards of its network, without an end;
 //! - `guest=storms:COUNT`: all its vCPUs wake at once, so often, by one software interrupt to all, by one register that
 //!   makes 32 interrupts pending, and by timers that are due at the same moment, and the groups of its interrupt
 //!   controller are turned off and on;
@@ -35,8 +36,12 @@ fn main() {
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+mod card;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod disk;
 #[cfg(target_os = "none")]
 mod entry;
+#[cfg(target_os = "none")]
+mod queue;

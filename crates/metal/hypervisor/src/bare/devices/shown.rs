@@ -26,7 +26,11 @@ impl Shown {
         memory: &Arc<GuestMemory>,
         at: u64,
     ) -> Result<Self, HostFault> {
-        let put = |offset, value| memory.put_past_caches(at + offset, value);
+        let put = |offset, value| {
+            // A device has many registers, and the caller has its lock.
+            threads::interrupts::look();
+            memory.put_past_caches(at + offset, value)
+        };
         let registers = virtio::Shown::try_new(device, put)?;
         threads::preemption_point();
         Ok(Self { memory: Arc::clone(memory), at, registers })
