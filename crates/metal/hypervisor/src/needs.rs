@@ -173,6 +173,7 @@ impl fmt::Display for Needs {
 mod tests {
     use std::format;
     use std::string::ToString;
+    use std::vec;
 
     use super::*;
     use crate::account::{Account, Refused, ShareInfo};
@@ -216,7 +217,7 @@ mod tests {
     fn a_machine_has_as_many_threads_as_its_memory_and_at_most_those_of_all_vms() {
         let in_memory = |bytes: u64| threads_within(bytes / PAGE_SIZE);
         assert_eq!(in_memory(1 << 30), (1 << 18) / LEAST_THREAD_FRAMES);
-        let mut shares = [ShareInfo::ABSENT; MOST_SHARES];
+        let mut shares = vec![ShareInfo::ABSENT; MOST_SHARES];
         let mut account = Account::new(&mut shares);
         let mut threads = 0;
         // Of what is guaranteed nothing: memory, and the rest of a run.
