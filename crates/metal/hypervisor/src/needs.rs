@@ -12,8 +12,8 @@
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, and of the run;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
-//!   are allocated, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be frozen it is
-//!   guaranteed then, or it is not frozen;
+//!   the allocator takes, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be
+//!   frozen it is guaranteed then, or it is not frozen;
 //! - its disk at full size, with the tables in which the hypervisor finds its pages.
 //!
 //! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its

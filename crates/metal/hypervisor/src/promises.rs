@@ -1,10 +1,19 @@
 //! What VMs are guaranteed of the heap.
 //!
-//! A VM is guaranteed twice the bytes that it allocates at most ([`needs`](crate::needs)): the heap is one large piece or a
-//! few, which its allocator cuts up, and each piece takes some bytes more. A part of the heap is guaranteed to no VM: it
-//! is the hypervisor's own.
+//! A VM is guaranteed twice the bytes that its pieces [take](taken) at most ([`needs`](crate::needs)): the heap is one large
+//! piece or a few, which its allocator cuts up, and what is free may lie in pieces that are too small. A part of the heap is
+//! guaranteed to no VM: it is the hypervisor's own.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the heap's allocator (talc) adds to a piece, and the unit of what it takes.
+const TAG: usize = 8;
+const UNIT: usize = 32;
+
+/// Bytes of the heap that its allocator takes for a piece of so many.
+pub const fn taken(bytes: usize) -> usize {
+    (bytes + TAG).next_multiple_of(UNIT)
+}
 
 /// The part of the heap that is the hypervisor's own: one in eight.
 pub const OWN: usize = 8;

@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use mayfly_hypervisor::needs::HEAP_PIECES;
-use mayfly_hypervisor::promises::{OWN, Promises};
+use mayfly_hypervisor::promises::{OWN, Promises, taken};
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::Manual;
@@ -18,7 +18,7 @@ pub(crate) const BYTES: usize = 1 << 20;
 /// What one VM has of it, or the hypervisor itself.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// What it allocates at most, and what it is guaranteed for that.
+    /// What its pieces take at most, and what it is guaranteed for that.
     most: usize,
     guaranteed: usize,
     bytes: usize,
@@ -49,7 +49,7 @@ impl Heap {
         Self { talc, promises: Promises::new(), memory }
     }
 
-    /// Has a VM guaranteed what it needs to allocate `most` bytes, if that can be kept.
+    /// Has a VM guaranteed what it needs for pieces that take `most` bytes, if that can be kept.
     pub(crate) fn admit(&self, most: usize) -> Option<Pieces> {
         let guaranteed = most * HEAP_PIECES as usize;
         let all = self.talc.counters().claimed_bytes;
@@ -64,36 +64,38 @@ impl Heap {
         Some(Pieces { most, guaranteed, ..Pieces::default() })
     }
 
-    /// Allocates a piece, unless it would have more than it allocates at most.
+    /// Allocates a piece, unless its pieces would take more than they do at most.
     ///
     /// # Panics
     ///
     /// If there is none.
     pub(crate) fn take(&mut self, pieces: &mut Pieces, bytes: usize) {
-        if pieces.bytes + bytes > pieces.most {
+        if pieces.bytes + taken(bytes) > pieces.most {
             return;
         }
         let layout = Layout::from_size_align(bytes, 16).unwrap();
+        let free = self.talc.counters().available_bytes;
         // SAFETY: it has a size.
         let given = unsafe { self.talc.allocate(layout) };
         let given = given.expect("a VM within its guarantee got no heap");
+        assert_eq!(free - self.talc.counters().available_bytes, taken(bytes), "of {bytes} bytes");
         // SAFETY: it is this VM's.
         unsafe { given.as_ptr().write_bytes(0xa5, bytes) };
         pieces.given.push((given, layout));
-        pieces.bytes += bytes;
+        pieces.bytes += taken(bytes);
     }
 
     /// Gives the piece with that number back.
     pub(crate) fn give_back(&mut self, pieces: &mut Pieces, number: usize) {
         let (given, layout) = pieces.given.swap_remove(number);
-        pieces.bytes -= layout.size();
+        pieces.bytes -= taken(layout.size());
         // SAFETY: it was given for that layout.
         unsafe { self.talc.deallocate(given.as_ptr(), layout) };
     }
 
     /// Has it allocate pieces of that size until it has all that it allocates.
     pub(crate) fn fill(&mut self, pieces: &mut Pieces, bytes: usize) {
-        while pieces.bytes + bytes <= pieces.most {
+        while pieces.bytes + taken(bytes) <= pieces.most {
             self.take(pieces, bytes);
         }
     }
@@ -102,7 +104,7 @@ impl Heap {
     pub(crate) fn thin(&mut self, pieces: &mut Pieces) {
         for number in (0..pieces.given.len() / 2).rev() {
             let (given, layout) = pieces.given.remove(2 * number);
-            pieces.bytes -= layout.size();
+            pieces.bytes -= taken(layout.size());
             // SAFETY: it was given for that layout.
             unsafe { self.talc.deallocate(given.as_ptr(), layout) };
         }
@@ -136,17 +138,14 @@ impl Drop for Heap {
 }
 
 /// All VMs that there is heap for, in turns, cut it into small pieces, give every other one back, and allocate large ones.
-///
-/// The allocator takes 8 bytes more for a piece, and whole units of 32 bytes. So pieces of 64 bytes take half as much
-/// again, and twice the bytes are then only just enough, or not quite.
 #[test]
 fn a_heap_in_small_pieces_has_all_that_vms_are_guaranteed() {
-    for small in [96, 160, 256, 1000] {
+    for small in [1, 24, 25, 56, 64, 96, 160, 256, 1000] {
         let mut heap = Heap::new();
         let mut own = Pieces::own();
         let mut vms: Vec<Pieces> = core::iter::from_fn(|| heap.admit(32 << 10)).collect();
         let mut all: Vec<&mut Pieces> = vms.iter_mut().chain([&mut own]).collect();
-        for _ in 0..BYTES / OWN / small {
+        for _ in 0..BYTES / OWN / taken(small) {
             for pieces in &mut all {
                 heap.take(pieces, small);
             }

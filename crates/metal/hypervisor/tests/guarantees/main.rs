@@ -32,7 +32,7 @@ struct Wants {
     guaranteed: Pieces,
     /// Single frames that it asks for beyond them.
     beyond: u64,
-    /// Bytes that it allocates of the heap.
+    /// Bytes that it takes of the heap.
     heap: usize,
 }
 
@@ -365,7 +365,7 @@ impl Machine<'_> {
     fn take_everything(&mut self) {
         for (_, vm) in &mut self.vms {
             self.heap.fill(&mut vm.heap, 4096);
-            self.heap.fill(&mut vm.heap, 96);
+            self.heap.fill(&mut vm.heap, 1);
         }
         for at in 0..self.vms.len() {
             let (id, vm) = &mut self.vms[at];
@@ -417,7 +417,7 @@ fn step() -> impl Strategy<Value = Step> {
         beyond,
         heap,
     });
-    let bytes = prop_oneof![6 => 96_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
+    let bytes = prop_oneof![6 => 1_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
     let heap = prop_oneof![
         6 => (bytes.clone(), 1_usize..60).prop_map(|(bytes, times)| HeapStep::Take(bytes, times)),
         6 => any::<Index>().prop_map(HeapStep::Free),

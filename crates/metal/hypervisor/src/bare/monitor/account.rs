@@ -25,7 +25,7 @@ pub(crate) struct Possession {
 impl Possession {
     pub(crate) fn now() -> Self {
         let frames = frames::count_free() + heap::grown();
-        Self { frames, bytes: heap::allocated() }
+        Self { frames, bytes: heap::in_use() }
     }
 
     /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees
@@ -58,8 +58,14 @@ pub(crate) fn say_heap() {
         "mayfly: {} KiB of memory are free, with what the heap has grown by",
         Possession::now().frames * 4
     );
-    let (used, guaranteed) = (heap::allocated() >> 10, heap::guaranteed() >> 10);
+    let (used, guaranteed) = (heap::in_use() >> 10, heap::guaranteed() >> 10);
     say!("mayfly: {used} KiB of heap in use, {guaranteed} KiB guaranteed");
+    let (used, guaranteed) = heap::take_peaks();
+    say!(
+        "mayfly: at most {} KiB of heap were in use, and {} KiB guaranteed, since this was said last",
+        used >> 10,
+        guaranteed >> 10
+    );
 }
 
 /// Prints the state of a VM.

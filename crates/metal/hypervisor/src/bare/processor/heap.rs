@@ -3,11 +3,11 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mayfly_hypervisor::account::ShareId;
-use mayfly_hypervisor::promises::Promises;
+use mayfly_hypervisor::promises::{Promises, taken};
 use mayfly_vm::platform::address::PAGE_SIZE;
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
@@ -32,22 +32,37 @@ unsafe impl Sync for First {}
 
 static FIRST_PIECE: First = First(UnsafeCell::new([0; FIRST]));
 
-struct Heap(SpinLock<Talc<Manual, DefaultBinning>>);
+struct Counted {
+    talc: Talc<Manual, DefaultBinning>,
+    /// Bytes that it has.
+    all: usize,
+    /// Bytes that are taken, and the most that were at a time.
+    taken: usize,
+    peak: usize,
+}
+
+struct Heap(SpinLock<Counted>);
 
 #[global_allocator]
-static HEAP: Heap = Heap(SpinLock::new(Talc::new(Manual)));
+static HEAP: Heap =
+    Heap(SpinLock::new(Counted { talc: Talc::new(Manual), all: 0, taken: 0, peak: 0 }));
 
 // SAFETY: what talc gives is as it was asked for, and the lock lets one processor at a time ask.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let mut heap = self.0.lock();
         // SAFETY: the size is not zero, as the caller promises.
-        let given = unsafe { self.0.lock().allocate(layout) };
-        given.map_or(core::ptr::null_mut(), core::ptr::NonNull::as_ptr)
+        let Some(given) = (unsafe { heap.talc.allocate(layout) }) else { return null_mut() };
+        heap.taken += taken(layout.size());
+        heap.peak = heap.peak.max(heap.taken);
+        given.as_ptr()
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        let mut heap = self.0.lock();
         // SAFETY: as the caller promises.
-        unsafe { self.0.lock().deallocate(memory, layout) };
+        unsafe { heap.talc.deallocate(memory, layout) };
+        heap.taken -= taken(layout.size());
     }
 }
 
@@ -63,11 +78,16 @@ pub(crate) fn prepare() {
 ///
 /// It is memory that nothing else uses, or will use.
 pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
+    let mut heap = HEAP.0.lock();
     // SAFETY: the caller's promise.
-    let _ = unsafe { HEAP.0.lock().claim(start, bytes) };
+    if unsafe { heap.talc.claim(start, bytes) }.is_some() {
+        heap.all += bytes;
+    }
 }
 
 static PROMISES: Promises = Promises::new();
+/// The most bytes that were guaranteed at a time.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that are guaranteed as long as this is there.
 pub(crate) struct Guaranteed(usize);
@@ -77,7 +97,10 @@ impl Guaranteed {
     pub(crate) fn try_new(bytes: usize) -> Result<Self, usize> {
         loop {
             match PROMISES.guarantee(self::bytes(), bytes) {
-                Ok(()) => return Ok(Self(bytes)),
+                Ok(()) => {
+                    PEAK.fetch_max(PROMISES.bytes(), Ordering::Relaxed);
+                    return Ok(Self(bytes));
+                }
                 Err(left) if !grow() => return Err(left),
                 Err(_) => {}
             }
@@ -108,7 +131,7 @@ pub(crate) fn grown() -> u64 {
 
 /// Bytes that it has.
 pub(crate) fn bytes() -> usize {
-    HEAP.0.lock().counters().claimed_bytes
+    HEAP.0.lock().all
 }
 
 /// Bytes that VMs are guaranteed.
@@ -116,7 +139,14 @@ pub(crate) fn guaranteed() -> usize {
     PROMISES.bytes()
 }
 
-/// Bytes that are allocated now.
-pub(crate) fn allocated() -> usize {
-    HEAP.0.lock().counters().allocated_bytes
+/// Bytes that are taken now.
+pub(crate) fn in_use() -> usize {
+    HEAP.0.lock().taken
+}
+
+/// The most bytes that were taken at a time, and the most that were guaranteed, since this was asked last.
+pub(crate) fn take_peaks() -> (usize, usize) {
+    let mut heap = HEAP.0.lock();
+    let now = heap.taken;
+    (core::mem::replace(&mut heap.peak, now), PEAK.swap(PROMISES.bytes(), Ordering::Relaxed))
 }
