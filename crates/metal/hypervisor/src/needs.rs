@@ -63,9 +63,9 @@ const CREATED_HEAP: u64 = 8 << 10;
 /// What the ITS of a VM has, if it has one. No device of a VM sends message interrupts yet: these are enough for a guest
 /// that tries them, and little enough that a vCPU looks at all of its LPIs in a few thousand instructions.
 pub const ITS: ItsConfig = ItsConfig { lpis: 128, device_bits: 4, event_bits: 8 };
-/// Bytes of heap of an ITS: four an event, and eight an LPI; and three times its state, which has eight for each of both: a VM
-/// that is frozen has the buffer that the state is written into, and the one that it is kept in, at the same time, and a
-/// buffer may be larger than what is in it.
+/// Bytes of heap of an ITS: four an event, and eight an LPI; and three times its state, which has eight for each of both: while
+/// a VM is frozen there are the bytes of the state and another ITS, which is made of them, and while a fork is reset there is a
+/// second one.
 const ITS_HEAP: u64 =
     ((4 + 3 * 8) << (ITS.device_bits + ITS.event_bits)) + (8 + 3 * 8) * ITS.lpis as u64;
 /// What is guaranteed for each byte of heap.

@@ -60,6 +60,8 @@ impl From<OutOfMemory> for NotKept {
 
 /// Bytes of a state that are made room for at first.
 const BYTES: usize = 4096;
+/// Bytes of it that are cleared before interrupts are looked for.
+const AT_ONCE: usize = 16 << 10;
 
 /// What a machine of `plan` is.
 pub(super) fn shape(plan: &Plan) -> Shape {
@@ -77,11 +79,15 @@ pub(crate) fn save(
     vcpus: &[Stopped],
     virtual_count: u64,
 ) -> Result<Vec<u8>, NotKept> {
-    let mut bytes = Vec::new();
     let mut room = BYTES;
     loop {
+        // Anew, so that what was written before is not copied.
+        let mut bytes = Vec::new();
         bytes.try_reserve_exact(room).map_err(|_| OutOfMemory)?;
-        bytes.resize(room, 0);
+        while bytes.len() < room {
+            bytes.resize(room.min(bytes.len() + AT_ONCE), 0);
+            threads::preemption_point();
+        }
         let mut writer = Writer::new(&mut bytes);
         let clock = devices.clock();
         let saved = devices.with(|Parts { entropy, disk, card, console, balloon }| {
@@ -108,7 +114,6 @@ pub(crate) fn save(
         match writer.finish_with_pauses(&mut threads::preemption_point) {
             Ok(length) => {
                 bytes.truncate(length);
-                bytes.shrink_to_fit();
                 return Ok(bytes);
             }
             Err(error) if error.needed > room => room = error.needed,
