@@ -122,7 +122,7 @@ impl Monitor {
                 }
                 (before, last) = (before + times, delay);
             }
-            last * 1_000_000 / timer::frequency()
+            timer::instant(last).as_nanos() / 1000
         };
         say!(
             "mayfly: {} VMs have answered {answered} of {all} requests in {seconds} s: half of them within {} us, 99 % within {} us, all within {} us",

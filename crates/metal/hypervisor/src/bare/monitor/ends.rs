@@ -2,7 +2,6 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::bare::processor::timer;
 use crate::bare::threads;
 
 /// Changes when a VM has stopped.
@@ -14,14 +13,14 @@ pub(super) fn note() {
     threads::wake(&ENDS);
 }
 
-/// Waits until something is so that comes with the end of a VM, until `deadline` (in ticks) at the latest.
-pub(super) fn wait_until(deadline: u64, is_so: impl Fn() -> bool) {
+/// Waits until something is so that comes with the end of a VM.
+pub(super) fn wait_until(is_so: impl Fn() -> bool) {
     loop {
         let seen = ENDS.load(Ordering::Acquire);
-        if is_so() || timer::ticks() >= deadline {
+        if is_so() {
             return;
         }
-        threads::wait(&ENDS, seen, deadline);
+        threads::wait(&ENDS, seen, u64::MAX);
     }
 }
 

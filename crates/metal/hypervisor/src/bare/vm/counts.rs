@@ -65,7 +65,7 @@ impl Counts {
     /// How long it took from the user's command until a vCPU of it, which is a fork, went on: nanoseconds.
     pub(crate) fn until_entered(&self) -> Option<u64> {
         let ticks = self.until_entered.load(Ordering::Relaxed);
-        (ticks != 0).then(|| ticks * 1_000_000_000 / timer::frequency())
+        (ticks != 0).then(|| timer::instant(ticks).as_nanos())
     }
 
     /// The exits, by the name of the reason.

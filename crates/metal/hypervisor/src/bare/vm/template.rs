@@ -41,8 +41,6 @@ impl Template {
 
     /// For how many nanoseconds it has been frozen.
     pub(super) fn frozen(&self) -> u64 {
-        const NANOSECONDS: u128 = 1_000_000_000;
-        let ticks = u128::from(timer::ticks() - self.since);
-        (ticks * NANOSECONDS / u128::from(timer::frequency())) as u64
+        timer::instant(timer::ticks() - self.since).as_nanos()
     }
 }
