@@ -105,7 +105,6 @@ impl Monitor {
     fn begin_with(&mut self, plan: Plan) -> Result<(), String> {
         let starts = plan.starts;
         let machine = make(plan, None)?;
-        threads::preemption_point();
         self.machines.insert(&machine);
         if self.front.is_none() {
             self.show(Some(Arc::clone(&machine)));

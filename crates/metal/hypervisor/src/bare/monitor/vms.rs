@@ -10,6 +10,7 @@ use mayfly_hypervisor::plan::{self, Plan};
 use super::{Monitor, host};
 use crate::bare::own::disk;
 use crate::bare::processor::timer;
+use crate::bare::threads;
 use crate::bare::vm::{Machine, Template};
 
 impl Monitor {
@@ -125,5 +126,7 @@ impl Monitor {
 ///
 /// Why not.
 pub(super) fn make(plan: Plan, origin: Option<Arc<Template>>) -> Result<Arc<Machine>, String> {
-    Machine::try_new(plan, origin).map(Arc::new)
+    let machine = Machine::try_new(plan, origin).map(Arc::new);
+    threads::preemption_point();
+    machine
 }
