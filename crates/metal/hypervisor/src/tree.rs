@@ -171,7 +171,7 @@ impl Board {
         }
         board.find_console(&tree);
         let mut others = None;
-        board.visit(tree.root(), &Bus::Same, &mut others);
+        each_node(tree.root(), &Bus::Same, &mut |node, bus| board.take(node, bus, &mut others));
         board.virtio.sort_by_key(|place| place.region.start);
         board.find_bridges(&tree);
         if let Some(reserved) = tree.find_node("/reserved-memory") {
@@ -225,16 +225,11 @@ impl Board {
         if let Some((node, bus)) = named.and_then(|path| bus::find(tree.root(), path)) {
             self.take_console(node, &bus);
         }
-        if self.uart.is_empty() {
-            self.look_for_console(tree.root(), &Bus::Same);
-        }
-    }
-
-    fn look_for_console(&mut self, node: FdtNode<'_>, bus: &Bus) {
-        if is_available(node) && self.uart.is_empty() {
-            self.take_console(node, bus);
-            each_child(node, bus, |child, bus| self.look_for_console(child, bus));
-        }
+        each_node(tree.root(), &Bus::Same, &mut |node, bus| {
+            if self.uart.is_empty() {
+                self.take_console(node, bus);
+            }
+        });
     }
 
     fn take_console(&mut self, node: FdtNode<'_>, bus: &Bus) {
@@ -260,13 +255,8 @@ impl Board {
         self.pci = places;
     }
 
-    /// Looks at a node, which is on `bus`, and at what is below it. Depth is bounded by the tree's own check. `others`
-    /// is an interrupt controller that is known, and not used.
-    fn visit(&mut self, node: FdtNode<'_>, bus: &Bus, others: &mut Option<String>) {
-        // A secure world's memory and devices are in the tree, too, as "disabled".
-        if !is_available(node) {
-            return;
-        }
+    /// Takes what a node is, which is on `bus`. `others` is an interrupt controller that is known, and not used.
+    fn take(&mut self, node: FdtNode<'_>, bus: &Bus, others: &mut Option<String>) {
         if text(node, "device_type") == Some("memory") {
             self.memory.extend(bus.regions(node));
         }
@@ -285,13 +275,13 @@ impl Board {
         if self.virtio.len() < virtio::MOST {
             self.virtio.extend(virtio::place(node, bus));
         }
-        each_child(node, bus, |child, bus| self.visit(child, bus, others));
     }
 }
 
 /// Calls `look` with each node that can be used, from `node` on, and the bus that it is on. Depth is bounded by the tree's own
 /// check.
 fn each_node<'a>(node: FdtNode<'a>, bus: &Bus, look: &mut impl FnMut(FdtNode<'a>, &Bus)) {
+    // A secure world's memory and devices are in the tree, too, as "disabled".
     if is_available(node) {
         look(node, bus);
         each_child(node, bus, |child, bus| each_node(child, bus, look));

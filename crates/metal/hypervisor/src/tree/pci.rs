@@ -16,7 +16,7 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use super::bus::Bus;
-use super::node::{Line, Region, word};
+use super::node::{Line, Region, cells, word};
 use iommu::Iommu;
 use lines::{Lines, Parent};
 pub use ranges::PciWindow;
@@ -86,14 +86,17 @@ impl PciBus {
     /// The line by which a function of the bus interrupts with `pin`, from 1 on, if that is a line of the interrupt
     /// controller.
     pub fn line(&self, device: u8, function: u8, pin: u8) -> Option<Line> {
-        let place = u32::from(self.number) << 8 | u32::from(device & 31) << 3;
-        self.lines.find((place | u32::from(function & 7)) << 8, pin.into())
+        self.lines.find(self.requester(device, function) << 8, pin.into())
     }
 
     /// Whether an IOMMU stands between memory and a function of the bus.
     pub fn is_behind_iommu(&self, device: u8, function: u8) -> bool {
-        let place = u32::from(self.number) << 8 | u32::from(device & 31) << 3;
-        self.iommu.holds(place | u32::from(function & 7))
+        self.iommu.holds(self.requester(device, function))
+    }
+
+    /// What a function of the bus calls itself when it accesses memory.
+    fn requester(&self, device: u8, function: u8) -> u32 {
+        u32::from(self.number) << 8 | u32::from(device & 31) << 3 | u32::from(function & 7)
     }
 
     /// All of its addresses.
@@ -186,9 +189,7 @@ fn first_bus(node: FdtNode<'_>, configuration: Option<Region>) -> Option<(Region
     let number = match node.property("bus-range") {
         None => 0,
         Some(range) => {
-            let range: [u8; 8] = range.value().try_into().ok()?;
-            let [first, last] =
-                [0, 4].map(|at| u32::from_be_bytes(core::array::from_fn(|i| range[at + i])));
+            let [first, last] = cells(range.value())?.try_into().ok()?;
             u8::try_from(first).ok().filter(|_| (first..256).contains(&last))?
         }
     };
