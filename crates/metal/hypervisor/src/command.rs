@@ -226,9 +226,6 @@ impl Command {
         let Some(first) = words.next() else { return Ok(Self::Nothing) };
         let second = words.next();
         let third = words.next();
-        let name = |word: Option<&str>| {
-            word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
-        };
         Ok(match (first, second) {
             ("help" | "?", _) => Self::Help,
             ("vm", Some("list") | None) => Self::List,
@@ -275,7 +272,8 @@ impl Command {
                 let text = behind(line, first, &name).unwrap_or_default();
                 Self::Type { name, text }
             }
-            ("turnover" | "ask", _) => Self::of_forks(first, second, third, words.next())?,
+            ("turnover", count) => Self::turnover(count, third, words.next())?,
+            ("ask", _) => Self::ask(name(second)?, third, words.next())?,
             ("lives", Some(number)) => {
                 let count = number
                     .parse()
@@ -329,31 +327,29 @@ impl Command {
         Ok(Self::Balloon { name, bytes })
     }
 
-    /// `turnover` or `ask`, with these words behind it.
-    fn of_forks(
-        what: &str,
-        first: Option<&str>,
-        second: Option<&str>,
-        third: Option<&str>,
+    /// `turnover`, with these words behind it.
+    fn turnover(
+        count: Option<&str>,
+        from: Option<&str>,
+        after: Option<&str>,
     ) -> Result<Self, &'static str> {
-        let name = |word: Option<&str>| {
-            word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
-        };
-        if what == "turnover" {
-            let count = first.and_then(|count| count.parse().ok());
-            let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
-            let after = third.map(str::parse).transpose();
-            let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
-            return Ok(Self::Turnover { count, from: name(second)?, after });
-        }
-        let count = second.and_then(|word| word.parse().ok());
+        let count = count.and_then(|count| count.parse().ok());
+        let count = count.ok_or("turnover needs a number of forks: turnover COUNT FROM")?;
+        let after = after.map(str::parse).transpose();
+        let after = after.map_err(|_| "turnover takes a number of milliseconds")?;
+        Ok(Self::Turnover { count, from: name(from)?, after })
+    }
+
+    /// `ask`, with what stands behind the name.
+    fn ask(name: String, count: Option<&str>, seconds: Option<&str>) -> Result<Self, &'static str> {
+        let count = count.and_then(|word| word.parse().ok());
         let count = count.filter(|count| (1..=MOST_REQUESTS).contains(count));
-        let seconds = third.and_then(|word| word.parse().ok());
+        let seconds = seconds.and_then(|word| word.parse().ok());
         let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
         let (count, seconds) = count
             .zip(seconds)
             .ok_or("ask needs numbers of requests and seconds: ask NAME COUNT SECONDS")?;
-        Ok(Self::Ask { name: name(first)?, count, seconds })
+        Ok(Self::Ask { name, count, seconds })
     }
 
     /// The commands of boot arguments.
@@ -391,6 +387,11 @@ impl Forks {
         let parameters = words.map(ToString::to_string).collect();
         Ok(Self::Fork { name, from, count, parameters })
     }
+}
+
+/// The name that a word is.
+fn name(word: Option<&str>) -> Result<String, &'static str> {
+    word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
 }
 
 /// What stands behind two words of a line, if anything does.
