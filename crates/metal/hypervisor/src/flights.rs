@@ -122,8 +122,8 @@ impl Flights {
             other.has_failed = true;
         }
         let number = self.0.iter().flatten().map(|other| other.number).max().unwrap_or(0) + 1;
-        let new = Flight { number, epoch, len, clears, ..Flight::default() };
-        self.0[flight] = Some(Flight { is_to_flush: keeps, ..new });
+        self.0[flight] =
+            Some(Flight { number, epoch, len, clears, is_to_flush: keeps, ..Flight::default() });
     }
 
     /// The next piece that may begin, of at most `most` bytes, which depend on the request: of the request that began first, so

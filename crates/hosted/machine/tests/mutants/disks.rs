@@ -48,7 +48,7 @@ const UNDER_WAY: Killer = Killer::new(
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a request whose data is to be kept has a flush behind it",
-        edits: &[(FLIGHTS, "is_to_flush: keeps, ..new", "is_to_flush: false, ..new")],
+        edits: &[(FLIGHTS, "is_to_flush: keeps,", "is_to_flush: keeps && false,")],
         killer: CARRIED_OUT,
     },
     Mutant {
