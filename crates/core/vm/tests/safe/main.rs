@@ -33,7 +33,7 @@ use host::Host;
 use step::Step;
 
 /// Frames of a machine: for tables, and for guests' memory.
-const FRAMES: usize = 512;
+const FRAMES: usize = if cfg!(miri) { 128 } else { 512 };
 /// Steps of a program at most. Miri takes a second for some of them.
 const STEPS: usize = if cfg!(miri) { 16 } else { 80 };
 
