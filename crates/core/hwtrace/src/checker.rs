@@ -27,7 +27,8 @@
 //! (*needs*), and judges them when it is invalidated, or when the trace ends.
 //!
 //! **Frames.** A frame is given out, and free, in turn ([`Lives`]). It is free for certain if no record that gives it out
-//! may have come between.
+//! may have come between. What is known of a table in it ends when it is free, or, where it is not known whether that was
+//! before or after, when it is given out next.
 
 mod accesses;
 mod barriers;
@@ -41,7 +42,7 @@ mod tenancies;
 mod trees;
 mod writes;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::entries::WRITE;
 use crate::event::{Barrier, Event, Record, Scope};
@@ -68,7 +69,8 @@ const LOGGED: usize = 1 << 15;
 /// Accesses that nothing explains yet.
 const UNEXPLAINED: usize = 4096;
 
-/// What is known of a trace up to some line.
+/// What is known of a trace up to some line. What is gone through in turn is in order, so that the same trace gives the
+/// same answer each time.
 #[derive(Debug, Default)]
 pub struct Checker {
     options: Options,
@@ -79,17 +81,17 @@ pub struct Checker {
     /// The writes of entries, by table and index.
     writes: HashMap<u64, HashMap<u32, Writes>>,
     /// Writes that wait for the one before, by table.
-    waiting: HashMap<u64, Vec<(u64, Record)>>,
+    waiting: BTreeMap<u64, Vec<(u64, Record)>>,
     lives: Lives,
     /// Of some events it is not known in which order they came, and that may matter.
     is_any_chosen: bool,
     /// Roots that are gone, and the second ticket of that.
     gone: HashMap<u64, u64>,
-    exposures: HashMap<u16, Exposure>,
+    exposures: BTreeMap<u16, Exposure>,
     stays: HashMap<(u32, u16), Stay>,
     /// Entries to guests.
     enters: u64,
-    stale: HashMap<u16, Vec<Stale>>,
+    stale: BTreeMap<u16, Vec<Stale>>,
     /// How many of those are of an entry.
     stale_words: HashMap<Word, u32>,
     /// Frames that were free before what was stale of them was invalidated.

@@ -1,6 +1,6 @@
 //! The trees, as the writes of entries made them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::entries::{Kind, Leaf};
@@ -53,6 +53,8 @@ pub(crate) struct Table {
     pub(crate) linked: Option<Tickets>,
     /// How many of its entries were filled since then.
     pub(crate) filled: u32,
+    /// The greatest second ticket of what wrote it, or put it into a tree.
+    pub(crate) reach: u64,
 }
 
 /// A leaf or a table in a tree, and the entry that it is in.
@@ -70,10 +72,10 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) roots: HashMap<u64, Root>,
-    known: HashMap<u64, Table>,
+    known: BTreeMap<u64, Table>,
     /// Entries of trees that map frames, by level and frame in units of that level, and the first ticket of the event
     /// that made each do so.
-    leaves: HashMap<(u32, u64), HashMap<Word, u64>>,
+    leaves: BTreeMap<(u32, u64), BTreeMap<Word, u64>>,
 }
 
 impl Tables {
@@ -85,7 +87,15 @@ impl Tables {
             family: None,
             linked: None,
             filled: 0,
+            reach: 0,
         })
+    }
+
+    /// Has `bits` in entry `word`, by an event that ended at `end`.
+    pub(crate) fn put(&mut self, (table, index): Word, bits: u64, end: u64) {
+        let table = self.table(table);
+        table.entries[index as usize] = bits;
+        table.reach = table.reach.max(end);
     }
 
     pub(crate) fn get(&self, frame: u64) -> Option<&Table> {
@@ -94,56 +104,59 @@ impl Tables {
 
     /// Those in `frames` of which something is known.
     pub(crate) fn known_in(&self, frames: &Range<u64>) -> Vec<u64> {
-        if frames.end - frames.start > self.known.len() as u64 {
-            self.known.keys().copied().filter(|frame| frames.contains(frame)).collect()
-        } else {
-            frames.clone().filter(|frame| self.known.contains_key(frame)).collect()
-        }
+        self.known.range(frames.clone()).map(|(frame, _)| *frame).collect()
     }
 
-    /// Has a root, empty, at `top`, since an event that began at `since`.
+    /// Has a root, empty, at `top`, since an event with these tickets.
     ///
     /// # Errors
     ///
     /// As [`Tables::enlist`].
-    pub(crate) fn add_root(&mut self, top: u64, root: Root, since: u64) -> Result<(), u64> {
+    pub(crate) fn add_root(&mut self, top: u64, root: Root, tickets: Tickets) -> Result<(), u64> {
         let level = root.levels - 1;
         let mut fits = Ok(());
         for number in 0..1 << root.order {
             let gfn = number * pages(root.levels);
             let place = Place { root: top, level, gfn };
-            fits = fits.and(self.attach(top + number, place, root.family, since));
+            fits = fits.and(self.attach(top + number, place, root.family, tickets));
         }
         self.roots.insert(top, root);
         fits
     }
 
     /// Has the table in `frame` in a tree, with what it leads to.
-    fn attach(&mut self, frame: u64, place: Place, family: Family, since: u64) -> Result<(), u64> {
+    fn attach(
+        &mut self,
+        frame: u64,
+        place: Place,
+        family: Family,
+        tickets: Tickets,
+    ) -> Result<(), u64> {
         let table = self.table(frame);
         if table.place.is_some() {
             return Err(frame);
         }
         (table.place, table.family) = (Some(place), Some(family));
+        table.reach = table.reach.max(tickets.1);
         let mut fits = Ok(());
         for index in 0..ENTRIES {
-            fits = fits.and(self.enlist((frame, index), since));
+            fits = fits.and(self.enlist((frame, index), tickets));
         }
         fits
     }
 
-    /// Has what is in entry `word`, of a table in a tree, known. It is there since an event that began at `since`.
+    /// Has what is in entry `word`, of a table in a tree, known. It is there since an event with these tickets.
     ///
     /// # Errors
     ///
     /// The frame of a table that it leads to, and that is in a tree already, or lies where no walk ends. The others are
     /// known.
-    pub(crate) fn enlist(&mut self, word: Word, since: u64) -> Result<(), u64> {
+    pub(crate) fn enlist(&mut self, word: Word, tickets: Tickets) -> Result<(), u64> {
         let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return Ok(()) };
         match kind {
             Kind::Absent => Ok(()),
             Kind::Leaf(leaf) => {
-                self.leaves.entry(unit(level, leaf)).or_default().insert(word, since);
+                self.leaves.entry(unit(level, leaf)).or_default().insert(word, tickets.0);
                 Ok(())
             }
             Kind::Table(below) => {
@@ -152,7 +165,7 @@ impl Tables {
                 let (Some(level), Some(family)) = (level.checked_sub(1), family) else {
                     return Err(below);
                 };
-                self.attach(below, Place { root, level, gfn }, family, since)
+                self.attach(below, Place { root, level, gfn }, family, tickets)
             }
         }
     }
@@ -251,20 +264,12 @@ impl Tables {
 
     /// The entries of trees that map one of `1 << order` frames from `frame` on.
     pub(crate) fn mapping(&self, frame: u64, order: u32) -> Vec<Found> {
-        let mut words: Vec<&Word> = Vec::new();
-        for level in 0..3 {
-            let first = frame / pages(level);
+        let units = (0..3).flat_map(|level| {
             let last = (frame + (1 << order) - 1) / pages(level);
-            if last - first < self.leaves.len() as u64 {
-                let units = (first..=last).filter_map(|unit| self.leaves.get(&(level, unit)));
-                words.extend(units.flat_map(HashMap::keys));
-            } else {
-                let within = |at: &u32, unit: &u64| *at == level && (first..=last).contains(unit);
-                let units = self.leaves.iter().filter(|((at, unit), _)| within(at, unit));
-                words.extend(units.flat_map(|(_, words)| words.keys()));
-            }
-        }
-        words.into_iter().filter_map(|word| self.found(*word)).collect()
+            self.leaves.range((level, frame / pages(level))..=(level, last))
+        });
+        let words = units.flat_map(|(_, words)| words.keys());
+        words.filter_map(|word| self.found(*word)).collect()
     }
 
     /// The first ticket of the event that made an entry map what it maps.

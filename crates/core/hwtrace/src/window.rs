@@ -1,6 +1,6 @@
 //! The records that are written down and not taken yet.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::entries::Kind;
@@ -84,7 +84,7 @@ pub(crate) struct Window {
     /// The keys of each, its first ticket, and its number.
     begins: BTreeSet<(Key, u64, u64)>,
     /// How many of them are entries to the guest, by root and VMID.
-    enters: HashMap<(u64, u16), u32>,
+    enters: BTreeMap<(u64, u16), u32>,
 }
 
 impl Window {
@@ -199,7 +199,6 @@ impl Window {
 
     /// The VMIDs under which the root at `top` is entered.
     pub(crate) fn entered(&self, top: u64) -> Vec<u16> {
-        let of = self.enters.keys().filter(|(root, _)| *root == top);
-        of.map(|(_, vmid)| *vmid).collect()
+        self.enters.range((top, 0)..=(top, u16::MAX)).map(|((_, vmid), _)| *vmid).collect()
     }
 }

@@ -23,7 +23,9 @@ impl Checker {
         }
         let frames = frame..frame + 1;
         self.check_given(line, &frames, tickets, "a guest uses it", false);
-        self.check_no_table(line, &frames, tickets, "is used by a guest");
+        if let Some(what) = self.table_for_certain(&frames, tickets, "is used by a guest") {
+            self.report(line, Rule::TableMapped, what);
+        }
         let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);
         let Some(root) = exposure.and_then(|exposure| exposure.root) else { return };
         while !self.is_explained(vmid, root, (gfn, frame, right), begin) {

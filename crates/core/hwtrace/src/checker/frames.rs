@@ -1,5 +1,6 @@
 //! Frames that are given out, and given back.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::{Checker, describe};
@@ -22,6 +23,12 @@ impl Checker {
         {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
+        }
+        for table in self.tables.known_in(&frames) {
+            if self.is_table_over(table, begin) {
+                self.tables.detach(table, &mut Vec::new());
+                self.end_table(table, begin);
+            }
         }
         if self.free_early.any_in(&frames).is_some() {
             for stale in self.stale.values_mut().flatten() {
@@ -99,6 +106,21 @@ impl Checker {
             self.add_live(&found, begin, &need, certain);
             self.tables.detach(table, &mut Vec::new());
         }
+        self.end_table(table, begin);
+    }
+
+    /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
+    /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
+    fn is_table_over(&self, frame: u64, begin: u64) -> bool {
+        let mut writes = self.writes.get(&frame).into_iter().flat_map(HashMap::values);
+        self.lives.any_given(&(frame..frame + 1), begin).is_none()
+            && self.lives.of(frame).doubtful < begin
+            && self.tables.get(frame).is_some_and(|table| table.reach < begin)
+            && writes.all(|writes| writes.reach < begin)
+    }
+
+    /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.
+    fn end_table(&mut self, table: u64, begin: u64) {
         self.lost(table);
         self.waiting.remove(&table);
         self.forget_writes(table, begin);
@@ -197,21 +219,21 @@ impl Checker {
     ) {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
-        if self.exposed(found.root).is_empty() {
-            self.report(line, rule, what);
-        } else {
+        if !self.exposed(found.root).is_empty() {
             self.add_live(&found, begin, &Need { rule, line, end, what, used: None }, certain);
+        } else if certain {
+            self.report(line, rule, what);
         }
     }
 
-    /// Says so if one of `frames` is a table when an event comes at `tickets`, of which `what` says what it does to them.
-    pub(super) fn check_no_table(
+    /// What is wrong if one of `frames` is a table for certain when an event comes at `tickets`, of which `what` says what
+    /// it does to them.
+    pub(super) fn table_for_certain(
         &mut self,
-        line: u64,
         frames: &Range<u64>,
         tickets: Tickets,
         what: &str,
-    ) {
+    ) -> Option<String> {
         let (begin, end) = tickets;
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
@@ -224,29 +246,27 @@ impl Checker {
                 && !self.hasten_free(table, end)
                 && self.are_certain(&(table..table + 1), tickets, false)
             {
-                self.report(line, Rule::TableMapped, format!("table {table:#x} {what}"));
+                return Some(format!("table {table:#x} {what}"));
             }
         }
+        None
     }
 
-    /// Says so if the table in `frame`, which comes into a tree at `tickets`, is mapped.
+    /// What is wrong if the table in `frame`, which comes into a tree at `tickets`, is mapped for certain.
     ///
     /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
     /// the frame become a table meanwhile.
-    pub(super) fn check_not_mapped(&mut self, line: u64, frame: u64, tickets: Tickets) {
+    pub(super) fn mapped_for_certain(&mut self, frame: u64, tickets: Tickets) -> Option<String> {
         let entries = self.mapping(frame, 0, tickets);
         let may_be_freed_since = |since| self.lives.of(frame).may_end_after(since);
         let is_of_this_life =
             |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
-        if let Some(found) = entries.iter().find(is_of_this_life)
-            && self.are_certain(&(frame..frame + 1), tickets, false)
+        let found = entries.iter().find(is_of_this_life)?;
+        let is_certain = self.are_certain(&(frame..frame + 1), tickets, false)
             && self.is_certain(found.word, tickets, false)
-            && self.is_placed_for_certain(found.word.0, tickets)
-        {
-            let what =
-                format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
-            self.report(line, Rule::TableMapped, what);
-        }
+            && self.is_placed_for_certain(found.word.0, tickets);
+        is_certain
+            .then(|| format!("table {frame:#x} comes into a tree, and {} maps it", describe(found)))
     }
 }
 

@@ -17,13 +17,15 @@ impl Checker {
         let is_fresh = self.are_certain(&frames, tickets, true);
         let is_elsewhere = |checker: &Self, table: u64| {
             let mut path = checker.tables.path(table).into_iter();
-            is_fresh && path.all(|word| checker.is_certain(word, tickets, false))
+            is_fresh
+                && checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))
+                && path.all(|word| checker.is_certain(word, tickets, false))
         };
         let mut is_twice = false;
         for table in frames.clone() {
             is_twice |= !self.vacate(table, end) && is_elsewhere(self, table);
         }
-        if let Err(table) = self.tables.add_root(top, Root { order, levels, family }, begin) {
+        if let Err(table) = self.tables.add_root(top, Root { order, levels, family }, tickets) {
             is_twice |= is_elsewhere(self, table);
         }
         if is_twice {
@@ -84,8 +86,8 @@ impl Checker {
             let word = (table, index + number);
             self.tables.delist(word, &mut Vec::new());
             let bits = value.wrapping_add(step.wrapping_mul(u64::from(number)));
-            self.tables.table(table).entries[word.1 as usize] = bits;
-            let _ = self.tables.enlist(word, begin);
+            self.tables.put(word, bits, end);
+            let _ = self.tables.enlist(word, (begin, end));
         }
         self.apply_waiting(table);
     }

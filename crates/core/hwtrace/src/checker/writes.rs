@@ -133,7 +133,7 @@ impl Checker {
         let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
         let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
         if self.tables.found(word).is_none() && !(may_be_linked && self.hasten_link(table, end)) {
-            self.tables.table(table).entries[index as usize] = new;
+            self.tables.put(word, new, end);
             return;
         }
         let Some(before) = self.tables.found(word) else { return };
@@ -153,23 +153,29 @@ impl Checker {
         if certain && after != Kind::Absent {
             self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
         }
-        let mut free = None;
+        let (mut free, mut wrong) = (None, Vec::new());
         match after {
             Kind::Absent => {}
-            Kind::Table(below) => self.check_table(line, record, below),
+            Kind::Table(below) => wrong = self.check_table(record, below),
             Kind::Leaf(leaf) => {
                 let frames = leaf.frame..leaf.frame + pages(level);
                 let how = format!("is mapped at guest frame {:#x}", before.gfn);
                 free = self.free_for_certain(&frames, tickets, false, &how);
-                self.check_no_table(line, &frames, tickets, &how);
+                let table = self.table_for_certain(&frames, tickets, &how);
+                wrong.extend(table.map(|what| (Rule::TableMapped, what)));
                 if family.goes_past_caches() {
-                    self.check_clean(line, &frames, before.gfn, tickets);
+                    let unclean = self.unclean_for_certain(&frames, tickets, &how);
+                    wrong.extend(unclean.map(|what| (Rule::NotCleaned, what)));
                 }
             }
         }
+        // If that is not certain, the write may be of the table that was in the frame before, or of the next.
+        for (rule, what) in wrong.into_iter().filter(|_| certain) {
+            self.report(line, rule, what);
+        }
         let mut gone = Vec::new();
         self.tables.delist(word, &mut gone);
-        self.tables.table(table).entries[index as usize] = new;
+        self.tables.put(word, new, end);
         if family.takes_away(level, old, new) {
             let writer = Writer { cpu, tickets, is_seen_late: family.sees_late() };
             self.hasten_enters(before.root, end);
@@ -188,6 +194,9 @@ impl Checker {
         for kind in [before.kind, after] {
             if let Kind::Table(below) = kind {
                 self.lives.happen(below..below + 1, tickets);
+                if !certain {
+                    self.lives.doubt(below..below + 1, end);
+                }
             }
         }
         if let Kind::Table(below) = after {
@@ -198,8 +207,8 @@ impl Checker {
 
     /// Has what is in an entry known that was written by an event with these tickets.
     fn enlist(&mut self, line: u64, word: Word, before: &Found, tickets: Tickets) {
-        let (begin, end) = tickets;
-        while let Err(table) = self.tables.enlist(word, begin) {
+        let (_, end) = tickets;
+        while let Err(table) = self.tables.enlist(word, tickets) {
             let own = self.tables.get(table).and_then(|table| table.place);
             let is_elsewhere =
                 own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
@@ -215,7 +224,7 @@ impl Checker {
                 let is_certain = self.is_certain(word, tickets, true)
                     && self.is_placed_for_certain(word.0, tickets)
                     && is_placed;
-                let _ = self.tables.enlist(word, begin);
+                let _ = self.tables.enlist(word, tickets);
                 let (table, index) = word;
                 if is_certain {
                     let what =
@@ -232,30 +241,34 @@ impl Checker {
         self.tables.path(frame).contains(&word)
     }
 
-    /// What has to be so of the table in frame `below` before an entry leads there.
-    fn check_table(&mut self, line: u64, record: &Record, below: u64) {
+    /// What is wrong with the table in frame `below`, to which an entry comes to lead.
+    fn check_table(&mut self, record: &Record, below: u64) -> Vec<(Rule, String)> {
         let tickets = (record.begin, record.end);
         let known = self.tables.get(below);
         if known.is_some_and(|known| known.linked.is_some() && known.place.is_none()) {
             // Another one, in the same frame.
             self.hasten_give(below, record.end);
         }
-        self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table", false);
-        self.check_not_mapped(line, below, tickets);
+        let frames = below..below + 1;
+        let free = self.free_for_certain(&frames, tickets, false, "comes into a tree as a table");
+        let mapped = self.mapped_for_certain(below, tickets);
         let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
         while filled(self) < ENTRIES && self.hasten_fill(below, record.end) {}
+        let free = free.map(|what| (Rule::FreeFrame, what));
+        free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()
     }
 
-    /// Says so if one of `frames`, which are mapped by an event at `tickets`, was not cleaned.
-    fn check_clean(
+    /// What is wrong if one of `frames` was not cleaned for certain, and is mapped by an event at `tickets`; `how` says
+    /// where.
+    fn unclean_for_certain(
         &mut self,
-        line: u64,
         frames: &std::ops::Range<u64>,
-        gfn: u64,
         tickets: Tickets,
-    ) {
+        how: &str,
+    ) -> Option<String> {
         let (_, end) = tickets;
-        while let Some(frame) = self.dirty.any_in(frames) {
+        loop {
+            let frame = self.dirty.any_in(frames)?;
             let cleans = |event: &Event| match *event {
                 Event::Clean { frame: first, count } | Event::Flush { frame: first, count } => {
                     (first..first + count).contains(&frame)
@@ -263,11 +276,8 @@ impl Checker {
                 _ => false,
             };
             if !self.hasten(end, |one| cleans(&one.event)) {
-                if self.are_certain(&(frame..frame + 1), tickets, false) {
-                    let what = format!("frame {frame:#x} is mapped at guest frame {gfn:#x}");
-                    self.report(line, Rule::NotCleaned, what);
-                }
-                break;
+                let is_certain = self.are_certain(&(frame..frame + 1), tickets, false);
+                return is_certain.then(|| format!("frame {frame:#x} {how}"));
             }
         }
     }

@@ -66,8 +66,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a frame that is free becomes no table",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            r#"self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table", false);"#,
-            "",
+            "let free = free.map(|what| (Rule::FreeFrame, what));",
+            "let free = free.map(|what| (Rule::FreeFrame, what)).filter(|_| false);",
         )],
         killer: missed("a_frame_that_is_free_is_linked_as_a_table", "free-frame at"),
     },
@@ -84,8 +84,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table is mapped by no entry",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "self.check_no_table(line, &frames, tickets, &how);",
-            "",
+            "wrong.extend(table.map(|what| (Rule::TableMapped, what)));",
+            "wrong.extend(table.map(|what| (Rule::TableMapped, what)).filter(|_| false));",
         )],
         killer: missed("a_guest_is_given_its_own_table", "table-mapped at"),
     },
@@ -93,8 +93,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page that is mapped becomes no table",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "self.check_not_mapped(line, below, tickets);",
-            "",
+            "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()",
+            "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what)).filter(|_| false)).collect()",
         )],
         killer: missed("a_page_of_a_guest_becomes_a_table", "table-mapped at"),
     },
