@@ -30,7 +30,8 @@ pub(super) fn is_lost(measured: &Measured, step: Step) -> bool {
 
 fn of_one(measured: &Measured) -> Vec<String> {
     let Measured { processor, linux, vmm, .. } = measured;
-    let steps = Step::ALL.into_iter().filter_map(|step| Some((step, sentence(measured, step)?)));
+    let steps =
+        Step::ALL.iter().copied().filter_map(|step| Some((step, sentence(measured, step)?)));
     let (steps, sentences): (Vec<_>, Vec<_>) = steps.unzip();
     let first = format!(
         "On {processor}, retired instructions of all but guests, of Mayfly, of KVM in Linux {linux} with QEMU {vmm}, and of \
@@ -86,6 +87,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::guests::Exits;
+    use crate::guests::job::NOTHING;
     use crate::guests::rows::rows;
     use crate::guests::run::Told;
     use crate::machine::Processor;
@@ -100,8 +102,14 @@ pub(super) mod tests {
             exits.reasons.insert("memory-fault".to_owned(), 500);
             exits.reasons.insert("device".to_owned(), 459);
             exits.devices.insert("gicd".to_owned(), 459);
-            let phases = Step::ALL.map(|step| (step.name().to_owned(), executed));
-            Told { phases: phases.to_vec(), exits }
+            let phases = Step::ALL.iter().map(|step| {
+                let all = [executed.vmm, executed.el1, executed.el2, executed.guest];
+                let [vmm, el1, el2, guest] = all.map(|each| each * step.times());
+                (step.name().to_owned(), Executed { vmm, el1, el2, guest })
+            });
+            let nothing = [(NOTHING.to_owned(), Executed::default())];
+            let phases: Vec<_> = phases.chain(nothing).collect();
+            Told { phases, exits }
         };
         Measured {
             processor: Processor::Max,

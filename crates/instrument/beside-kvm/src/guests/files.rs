@@ -20,6 +20,9 @@ pub(super) const OF_HOST: [&str; 8] =
 pub(super) const VMM: &str = "qemu-system-aarch64";
 const LOADER: &str = "ld-linux-aarch64.so.1";
 
+/// The program of a guest.
+const TRAFFIC: &str = "mayfly-traffic";
+
 /// What is booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFiles {
@@ -28,6 +31,8 @@ pub struct GuestFiles {
     modules: PathBuf,
     /// The VMM and its libraries.
     vmm: PathBuf,
+    /// What guests do, as a program.
+    traffic: PathBuf,
     /// The VMM's version, as its distribution names it.
     pub(super) version: String,
 }
@@ -42,7 +47,9 @@ impl GuestFiles {
         let files = Files::of(directory)?;
         let (modules, vmm) = (directory.join("modules"), directory.join("vmm"));
         let needed = OF_HOST.iter().map(|name| modules.join(format!("{name}.ko")));
-        let needed = needed.chain([vmm.join(VMM), vmm.join(LOADER), vmm.join("version")]);
+        let traffic = directory.join(TRAFFIC);
+        let needed =
+            needed.chain([vmm.join(VMM), vmm.join(LOADER), vmm.join("version"), traffic.clone()]);
         for path in needed {
             if !path.is_file() {
                 let how = "make metal-run ARGS=devices fetches what is booted";
@@ -50,7 +57,7 @@ impl GuestFiles {
             }
         }
         let version = fs::read_to_string(vmm.join("version")).unwrap_or_default().trim().to_owned();
-        Ok(Self { files, modules, vmm, version })
+        Ok(Self { files, modules, vmm, traffic, version })
     }
 
     /// The initial files of a guest.
@@ -61,6 +68,7 @@ impl GuestFiles {
         }
         archive.file("init", include_bytes!("init"));
         archive.file("bin/busybox", &read(&self.files.busybox)?);
+        archive.file(&format!("bin/{TRAFFIC}"), &read(&self.traffic)?);
         // Some kernels have some of them built in.
         self.add_modules(&mut archive, &OF_GUESTS, Path::is_file)?;
         Ok(archive.finish())

@@ -28,10 +28,19 @@ impl Guest {
 
     /// The VM's parameters, and those of its kernel: what Mayfly takes as the arguments of a kernel.
     pub(crate) fn plan(&self) -> String {
-        let Self { name, vcpus, memory, disk, arguments, .. } = self;
+        format!("name={} start=no {}", self.name, self.parameters())
+    }
+
+    /// The command of Mayfly's monitor that makes it, with the kernel and the ramdisk of another.
+    pub(crate) fn like(&self, other: &str) -> String {
+        format!("vm create {} {other} {}", self.name, self.parameters())
+    }
+
+    fn parameters(&self) -> String {
+        let Self { vcpus, memory, disk, arguments, .. } = self;
         let mac = self.mac();
         format!(
-            "name={name} vcpus={vcpus} memory={memory}M disk={disk}M net={NETWORK} mac={mac} hvc=yes start=no -- {arguments}"
+            "vcpus={vcpus} memory={memory}M disk={disk}M net={NETWORK} mac={mac} hvc=yes -- {arguments}"
         )
     }
 
@@ -89,8 +98,10 @@ mod tests {
         };
         let plan = guest.plan();
         let own =
-            "name=asks vcpus=3 memory=256M disk=16M net=lan mac=52:54:00:12:34:07 hvc=yes start=no";
+            "name=asks start=no vcpus=3 memory=256M disk=16M net=lan mac=52:54:00:12:34:07 hvc=yes";
         assert_eq!(plan.split_once(" -- "), Some((own, "console=hvc0 quiet")));
+        let like = guest.like("other");
+        assert_eq!(like, plan.replace("name=asks start=no", "vm create asks other"));
         let words = guest.vmm();
         let has = |option: &str, value: &str| {
             words.windows(2).any(|two| two[0] == option && two[1] == value)

@@ -25,16 +25,20 @@ pub(super) fn init(job: Job, counts_exits: bool) -> String {
         ));
         line(format!("dd if=/dev/zero of={file} bs=1M count={mib} 2>/dev/null"));
     }
-    let first = &guests[0];
-    let last = job.last();
-    // The VMM alone: it makes a VM that it never runs, and is told to end.
-    line(format!("printf '{QUIT}' >/tmp/quit"));
-    let alone = run(first).replace("stdio,id=console", "null,id=console");
-    line(format!(
-        "/mayfly phases $at --last {ALONE} -- sh -c '{alone} -S -qmp stdio </tmp/quit >/dev/null 2>&1'"
-    ));
-    line(format!("/mayfly phases $at --last {last} -- {}", run(first)));
-    if counts_exits {
+    let (first, others) = guests.split_first().expect("each job has a guest");
+    for other in others {
+        line(format!("{} >/dev/null 2>&1 &", run(other)));
+    }
+    if job == Job::Boot {
+        // The VMM alone: it makes a VM that it never runs, and is told to end.
+        line(format!("printf '{QUIT}' >/tmp/quit"));
+        let alone = run(first).replace("stdio,id=console", "null,id=console");
+        line(format!(
+            "/mayfly phases $at --last {ALONE} -- sh -c '{alone} -S -qmp stdio </tmp/quit >/dev/null 2>&1'"
+        ));
+    }
+    line(format!("/mayfly phases $at --last {} -- {}", job.last(), run(first)));
+    if job == Job::Boot && counts_exits {
         line("cd /sys/kernel/tracing/events/kvm".to_owned());
         for (event, keys) in EVENTS {
             line(format!("echo 'hist:{keys}' >{event}/trigger"));
@@ -98,5 +102,16 @@ mod tests {
         assert!(init.starts_with("#!/bin/busybox sh\n") && init.ends_with("poweroff -f\n"));
         assert!(init.contains(LINUX) && init.contains("for module in tun tap "));
         assert!(!init.contains("MODULES"));
+    }
+
+    #[test]
+    fn who_answers_runs_beside_who_asks() {
+        let init = init(Job::Traffic, true);
+        let at = |text: &str| init.find(text).unwrap_or_else(|| panic!("{text}: {init}"));
+        let taps = at("brctl addif lan tap1").max(at("brctl addif lan tap2"));
+        let answers = at("mayfly.answers=7\"");
+        assert!(taps < answers && init[answers..].lines().next().unwrap().ends_with("2>&1 &"));
+        assert!(answers < at("/mayfly phases $at --last off -- "));
+        assert!(!init.contains(ALONE) && !init.contains("hist"));
     }
 }

@@ -29,7 +29,9 @@ pub(super) fn hypervisor(executed: Executed) -> u64 {
 /// A row for each step of each side. Records are not compared whose QEMU or processors differ ([`mayfly_record::MACHINE`]).
 pub fn rows(measured: &Measured) -> Vec<ResultRow> {
     let mut rows = Vec::new();
-    for (side, step) in Side::ALL.into_iter().flat_map(|side| Step::ALL.map(|step| (side, step))) {
+    for (side, step) in
+        Side::ALL.into_iter().flat_map(|side| Step::ALL.iter().map(move |step| (side, *step)))
+    {
         let told = measured.of(side);
         let Some(executed) = told.step(step) else { continue };
         let row = ResultRow::new(EXPERIMENT, Backend::Metal, side.variant())

@@ -7,9 +7,10 @@ use anyhow::{Context, anyhow, ensure};
 use mayfly_lifecycle_steps::{Executed, Phase};
 use mayfly_qemu::Interrupt;
 
+use super::ENDED;
 use super::exits::Exits;
 use super::files::GuestFiles;
-use super::job::{Job, Step};
+use super::job::{Job, NOTHING, Step, one_of};
 use super::linux::{ALONE, init};
 use crate::machine::Processor;
 use crate::run::{Side, identify, linux, said, write};
@@ -29,9 +30,13 @@ impl Told {
         self.phases.iter().find(|(its, _)| its == name).map(|(_, executed)| *executed)
     }
 
-    /// What is executed in a step.
+    /// What is executed in a step, which its phase has several times.
     pub fn step(&self, step: Step) -> Option<Executed> {
-        self.phase(step.name())
+        let phase = self.phase(step.name())?;
+        match step.job() {
+            Job::Boot => Some(phase),
+            Job::Traffic => Some(one_of(phase, self.phase(NOTHING)?, step.times())),
+        }
     }
 
     /// What is executed where the VMM makes a VM, and ends without having run it. Mayfly has no VMM.
@@ -128,10 +133,28 @@ fn of_mayfly(job: Job, files: &GuestFiles, guest: &Path) -> Vec<(&'static str, O
     ]
 }
 
-/// The monitor's commands.
+/// The monitor's commands. All guests have the kernel and the ramdisk of the first.
 fn script(job: Job) -> String {
-    let (name, last) = (job.guests()[0].name, job.last());
-    format!("count; vm start {name}; wait {name}; count {last}; vm stat {name}; poweroff")
+    let guests = job.guests();
+    let (first, last) = (guests[0].name, job.last());
+    let mut commands = Vec::new();
+    for guest in &guests[1..] {
+        commands.push(guest.like(first));
+    }
+    commands.push("count".to_owned());
+    // Who asks waits for who answers.
+    commands.extend(guests.iter().rev().map(|guest| format!("vm start {}", guest.name)));
+    for phase in job.phases() {
+        commands.push(format!("await {first} {ENDED}{phase}"));
+        commands.push(format!("count {phase}"));
+    }
+    commands.extend([
+        format!("wait {first}"),
+        format!("count {last}"),
+        format!("vm stat {first}"),
+        "poweroff".to_owned(),
+    ]);
+    commands.join("; ")
 }
 
 /// Takes what a console says of a job.
@@ -145,14 +168,17 @@ fn listen(said: &str, job: Job, side: Side, told: &mut Told) -> anyhow::Result<(
     // Mayfly prints what each of its VMs says.
     ensure!(said.contains(&ready), "its guest has not booted");
     ensure!(said.contains(&guest.mac()), "its guest has no card");
-    ensure!(told.phase(job.last()).is_some(), "the phase {} has not ended", job.last());
-    match side {
-        Side::Mayfly => {
-            ensure!(said.contains("nothing was lost"), "it does not say that nothing was lost");
-            told.exits = Exits::of_mayfly(said, guest.name)?;
-        }
-        Side::Kvm => told.exits = Exits::of_kvm(said)?,
-        Side::Lean => {}
+    ensure!(!said.contains("guest: FAILED"), "its guest has failed");
+    for phase in job.phases().into_iter().chain([job.last()]) {
+        ensure!(told.phase(phase).is_some(), "the phase {phase} has not ended");
+    }
+    if side == Side::Mayfly {
+        ensure!(said.contains("nothing was lost"), "it does not say that nothing was lost");
+    }
+    match (job, side) {
+        (Job::Boot, Side::Mayfly) => told.exits = Exits::of_mayfly(said, guest.name)?,
+        (Job::Boot, Side::Kvm) => told.exits = Exits::of_kvm(said)?,
+        (Job::Boot, Side::Lean) | (Job::Traffic, _) => {}
     }
     Ok(())
 }
@@ -208,5 +234,24 @@ mod tests {
     fn the_phase_begins_before_the_guest_and_ends_behind_it() {
         let expected = "count; vm start linux; wait linux; count boot; vm stat linux; poweroff";
         assert_eq!(script(Job::Boot), expected);
+        let traffic = script(Job::Traffic);
+        let begins = "vm create answers asks vcpus=1 memory=256M ";
+        assert!(traffic.starts_with(begins), "{traffic}");
+        let middle = "count; vm start answers; vm start asks; await asks guest: ended ready; count ready; await asks \
+                      guest: ended nothing; count nothing; ";
+        assert!(traffic.contains(middle), "{traffic}");
+        let ends = "await asks guest: ended bulk-64m; count bulk-64m; wait asks; count off; vm stat asks; poweroff";
+        assert!(traffic.ends_with(ends), "{traffic}");
+    }
+
+    #[test]
+    fn a_step_is_a_part_of_its_phase_without_what_starts_the_program() {
+        let phases = [(NOTHING, 1000), (Step::Read.name(), 31_000), (Step::Bulk.name(), 5000)];
+        let executed = |el2| Executed { el2, ..Executed::default() };
+        let phases = phases.map(|(name, el2)| (name.to_owned(), executed(el2)));
+        let told = Told { phases: phases.to_vec(), ..Told::default() };
+        assert_eq!(told.step(Step::Read).unwrap().el2, 30);
+        assert_eq!(told.step(Step::Bulk).unwrap().el2, 4000);
+        assert_eq!(told.step(Step::Write), None);
     }
 }

@@ -27,9 +27,7 @@ impl fmt::Display for Table<'_> {
             of_one(f, measured)?;
         }
         writeln!(f)?;
-        Step::ALL
-            .into_iter()
-            .try_for_each(|step| writeln!(f, "{:14} {}", step.name(), step.summary()))
+        Step::ALL.iter().try_for_each(|step| writeln!(f, "{:14} {}", step.name(), step.summary()))
     }
 }
 
@@ -52,7 +50,7 @@ fn of_one(f: &mut fmt::Formatter<'_>, measured: &Measured) -> fmt::Result {
         "whole",
         "/ Mayfly"
     )?;
-    for step in Step::ALL {
+    for &step in Step::ALL {
         let Some(mayfly) = measured.of(Side::Mayfly).step(step) else { continue };
         for side in Side::ALL {
             let Some(executed) = measured.of(side).step(step) else { continue };
