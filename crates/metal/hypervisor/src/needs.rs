@@ -137,9 +137,10 @@ impl Needs {
         self.pages + self.run + self.disk
     }
 
-    /// What is guaranteed for so many bytes of heap.
+    /// What is guaranteed for so many bytes of heap, which are those of pieces and not what the allocator takes for them: an
+    /// eighth more, where the pieces have 312 bytes on average, or more.
     pub const fn of_pieces(bytes: usize) -> usize {
-        HEAP_PIECES as usize * bytes
+        HEAP_PIECES as usize * (bytes + bytes.div_ceil(8))
     }
 
     /// Bytes of heap that a VM needs beside, while it is frozen.
@@ -234,6 +235,14 @@ mod tests {
         let heap = |parameters| Needs::of(&plan(parameters), 0, SIZES).heap;
         let (mappings, lpis, state) = (4 << (4 + 8), 8 * 128, 8 * ((1 << (4 + 8)) + 128));
         assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * (mappings + lpis + 3 * state));
+    }
+
+    #[test]
+    fn pieces_are_guaranteed_twice_what_the_allocator_takes_for_them() {
+        for bytes in 312..10_000 {
+            let taken = crate::promises::taken(bytes);
+            assert!(Needs::of_pieces(bytes) >= HEAP_PIECES as usize * taken, "{bytes}: {taken}");
+        }
     }
 
     #[test]
