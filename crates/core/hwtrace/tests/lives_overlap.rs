@@ -13,9 +13,13 @@ fn overlaps(trace: impl Fn(&str) -> String, (wide, late): (&str, &str), rule: &s
     assert!(found.iter().any(|(name, _)| *name == rule), "{found:?}");
 }
 
+/// The page at frame 0x400, which as a block has a frame that is free; and the one at 0x40, which as a block has tables.
+const BESIDE_FREE: &str = "0x4000b7";
+const BESIDE_TABLES: &str = "0x400b7";
+
 /// A page is mapped in a table. The table is gone before the page's record is written down, and `next` has its frame in a
-/// tree, where the entry would map a block, with a frame that is free.
-fn mapped_late(next: &str) -> impl Fn(&str) -> String {
+/// tree, where the entry would map a block.
+fn mapped_late(page: &str, next: &str) -> impl Fn(&str) -> String {
     move |mapped| {
         format!(
             "1 2 0 give frame=0x401 order=0
@@ -27,7 +31,7 @@ fn mapped_late(next: &str) -> impl Fn(&str) -> String {
 14 15 0 free frame=0x200 order=0
 16 17 0 give frame=0x200 order=0
 {next}
-{mapped} 1 entry table=0x200 index=0 old=0 new=0x4000b7
+{mapped} 1 entry table=0x200 index=0 old=0 new={page}
 "
         )
     }
@@ -36,14 +40,16 @@ fn mapped_late(next: &str) -> impl Fn(&str) -> String {
 #[test]
 fn a_page_may_have_been_mapped_before_its_table_became_a_root() {
     let next = "18 19 0 root top=0x200 order=0 levels=2 format=ept";
-    overlaps(mapped_late(next), ("11 20", "20 21"), "free-frame");
+    overlaps(mapped_late(BESIDE_FREE, next), ("11 20", "20 21"), "free-frame");
+    overlaps(mapped_late(BESIDE_TABLES, next), ("11 20", "20 21"), "table-mapped");
 }
 
 #[test]
 fn a_page_may_have_been_mapped_before_its_table_came_into_another_tree() {
     let next = "18 19 0 root top=0x300 order=0 levels=3 format=ept
 20 21 0 entry table=0x300 index=0 old=0 new=0x200007";
-    overlaps(mapped_late(next), ("11 22", "22 23"), "free-frame");
+    overlaps(mapped_late(BESIDE_FREE, next), ("11 22", "22 23"), "free-frame");
+    overlaps(mapped_late(BESIDE_TABLES, next), ("11 22", "22 23"), "table-mapped");
 }
 
 #[test]
@@ -145,4 +151,25 @@ fn a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree()
         )
     };
     assert_eq!(broken(&trace("12 17")), []);
+}
+
+#[test]
+fn a_root_may_be_none_any_more_while_a_write_of_it_is_written_down() {
+    let trace = |written: &str| {
+        format!(
+            "1 2 0 give frame=0x200 order=0
+3 4 0 root top=0x200 order=0 levels=2 format=arm
+5 6 0 give frame=0x300 order=0
+7 8 0 entry table=0x200 index=0 old=0 new=0x300003
+10 11 0 free frame=0x200 order=0
+12 14 0 give frame=0x200 order=0
+15 16 0 root top=0x200 order=0 levels=2 format=arm
+13 17 0 free frame=0x200 order=0
+{written} 0 entry table=0x200 index=0 old=0x300003 new=0
+18 20 0 give frame=0x200 order=0
+21 22 0 root top=0x200 order=0 levels=2 format=arm
+"
+        )
+    };
+    assert_eq!(broken(&trace("9 19")), []);
 }

@@ -24,6 +24,18 @@ fn a_guest_may_be_entered_while_its_root_is_made() {
 }
 
 #[test]
+fn a_guest_that_is_entered_while_its_root_is_made_takes_a_vmid_all_the_same() {
+    let with = |taken: &str| {
+        format!(
+            "{taken}4 5 1 enter tlb=1 top=0x100 vmid=7\n3 6 0 root top=0x100 order=0 levels=1 format=arm\n"
+        )
+    };
+    assert_eq!(broken(&with("1 2 0 vmid-take vmid=7 generation=1\n")), []);
+    let enter = "enter tlb=1 top=0x100 vmid=7".to_string();
+    assert_eq!(broken(&with("")), [("vmid-not-taken", enter)]);
+}
+
+#[test]
 fn a_vmid_may_be_taken_while_a_guest_is_entered_under_it() {
     let with = |taken: &str, enter: &str| {
         format!(

@@ -25,9 +25,15 @@ impl Checker {
             self.report(line, Rule::GivenTwice, what);
         }
         for table in self.tables.known_in(&frames) {
+            if self.lives.any_given(&(table..table + 1), begin).is_some() {
+                continue;
+            }
             if self.is_table_over(table, begin) {
                 self.tables.detach(table, &mut Vec::new());
                 self.end_table(table, begin);
+            } else {
+                // It may be of this life, or of the one before.
+                self.lives.doubt(table..table + 1, end);
             }
         }
         if self.free_early.any_in(&frames).is_some() {
@@ -113,8 +119,7 @@ impl Checker {
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
         let mut writes = self.writes.get(&frame).into_iter().flat_map(HashMap::values);
-        self.lives.any_given(&(frame..frame + 1), begin).is_none()
-            && self.lives.of(frame).doubtful < begin
+        self.lives.of(frame).doubtful < begin
             && self.tables.get(frame).is_some_and(|table| table.reach < begin)
             && writes.all(|writes| writes.reach < begin)
     }

@@ -2,6 +2,7 @@
 //! is broken. What is recorded is a life that breaks none; each fault is one edit of it, such as a mistake of the core's,
 //! or of an embedder's, would make. And what breaks no rule breaks none where it is not known in which order events came.
 
+mod drawn;
 mod faults;
 mod life;
 mod owners;

@@ -1,13 +1,15 @@
 //! Lives of which it is less known in which order events came.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::mem::discriminant;
 
-use mayfly_hwtrace::{Checker, Record, Rule};
+use mayfly_hwtrace::{Checker, Event, Options, Record, Rule};
 use mayfly_stage2::{Arm, Ept};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestRng, TestRunner};
 
+use crate::drawn::{drawn, programs};
 use crate::faults;
 use crate::life::{Edit, Life, OPTIONS, life};
 use crate::wider::{Width, broken, wide, wider, widths};
@@ -16,6 +18,10 @@ use crate::wider::{Width, broken, wide, wider, widths};
 const TRIES: usize = 16;
 /// In how many of those it is found, at least.
 const FOUND: usize = 8;
+/// Lives that are drawn, where `PROPTEST_CASES` says nothing.
+const DRAWN: u32 = 128;
+/// Smaller cases that are tried of one that fails, at most. Each is recorded anew.
+const SHRINKS: u32 = 4096;
 
 /// The rules that a life breaks where its records are so much wider, one after another.
 fn widened(life: &Life, widths: &[Width]) -> BTreeSet<Rule> {
@@ -40,12 +46,39 @@ fn faulty() -> Vec<(&'static str, Life, Rule)> {
 #[test]
 fn a_life_that_breaks_no_rule_breaks_none_however_little_is_known_of_when_events_came() {
     let lives = [life::<Arm<40>>(), life::<Ept>()];
-    let mut runner = runner();
+    let mut runner = runner(ProptestConfig::default().cases);
     let checked = runner.run(&(widths(), any::<bool>()), |(widths, arm)| {
         prop_assert_eq!(widened(&lives[usize::from(arm)], &widths), BTreeSet::new());
         Ok(())
     });
     checked.unwrap();
+}
+
+/// Nor with the tickets that it has.
+#[test]
+fn a_life_that_is_drawn_breaks_none_either() {
+    let mut runner = runner(DRAWN);
+    let checked = runner.run(&(programs(), widths(), any::<bool>()), |(program, widths, arm)| {
+        let life = if arm { drawn::<Arm<40>>(&program) } else { drawn::<Ept>(&program) };
+        let of = |records: &[Record]| broken(records, Options::default(), Checker::finish);
+        let found = (of(&life), of(&wider(&life, &widths)));
+        prop_assert_eq!(found, (BTreeSet::new(), BTreeSet::new()));
+        Ok(())
+    });
+    checked.unwrap();
+}
+
+/// All but accessed and dirty marks, what is done to caches, and what is said to be missing.
+#[test]
+fn lives_that_are_drawn_have_seventeen_of_the_kinds_of_events() {
+    let mut runner = TestRunner::deterministic();
+    let mut kinds = HashSet::new();
+    for _ in 0..8 {
+        let program = programs().new_tree(&mut runner).unwrap().current();
+        kinds.extend(drawn::<Arm<40>>(&program).iter().map(|one| discriminant(&one.event)));
+    }
+    assert_eq!(kinds.len(), 17);
+    assert!(kinds.contains(&discriminant(&Event::Generation { generation: 0 })));
 }
 
 #[test]
@@ -56,7 +89,7 @@ fn a_fault_breaks_no_other_rules_however_little_is_known_of_when_events_came() {
     for ((name, _, rule), narrow) in lives.iter().zip(&narrow) {
         assert!(narrow.contains(rule), "{name}: {narrow:?}");
     }
-    let mut runner = runner();
+    let mut runner = runner(ProptestConfig::default().cases);
     let checked = runner.run(&(widths(), 0..lives.len()), |(widths, fault)| {
         let (name, life, _) = &lives[fault];
         let found = widened(life, &widths);
@@ -88,15 +121,19 @@ fn a_fault_is_found_where_of_a_few_events_it_is_less_known_when_they_came() {
     assert_eq!(missed, [], "found in so many of {TRIES}");
 }
 
-/// As many cases as `PROPTEST_CASES` says, others each time; what fails is tried again each time. Where it says nothing,
-/// the cases are always the same: rare widths may raise a false alarm still, and a test that fails by chance tells nothing.
-fn runner() -> TestRunner {
+/// As many cases as `PROPTEST_CASES` says, others each time, or those of `PROPTEST_RNG_SEED`; what fails is tried again
+/// each time. Where it says nothing, there are `cases`, always the same: a test that fails by chance tells nothing.
+fn runner(cases: u32) -> TestRunner {
     let file = FileFailurePersistence::Direct("tests/proptest-regressions/hwtrace/wide.txt");
-    let config =
-        ProptestConfig { failure_persistence: Some(Box::new(file)), ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        failure_persistence: Some(Box::new(file)),
+        max_shrink_iters: SHRINKS,
+        ..ProptestConfig::default()
+    };
     if std::env::var_os("PROPTEST_CASES").is_some() {
         TestRunner::new(config)
     } else {
+        let config = ProptestConfig { cases, ..config };
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     }
 }

@@ -16,6 +16,11 @@ const fn false_alarm(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("no_alarm", test), "left: ")
 }
 
+/// The same, where an event may be of one life of a frame or of the next.
+const fn another_life(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("lives_overlap", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -111,6 +116,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        step: "a root that is entered may be made by what is written down later",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {",
+            "if !self.tables.roots.contains_key(&top) && self.window.find(0, |one| is_it(&one.event)).is_none() {",
+        )],
+        killer: false_alarm(
+            "a_guest_that_is_entered_while_its_root_is_made_takes_a_vmid_all_the_same",
+        ),
+    },
+    Mutant {
         step: "a number may be taken by what is written down later",
         edits: &[(
             "core/hwtrace/src/checker/tenancies.rs",
@@ -181,5 +197,74 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "a_frame_is_given_out_again_though_its_invalidation_is_never_complete",
             "frame-freed at",
         ),
+    },
+    Mutant {
+        step: "an entry that maps a free frame is of a table that is certain",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "} else if certain {",
+            "} else if certain || line > 0 {",
+        )],
+        killer: another_life("a_page_may_have_been_mapped_before_its_table_became_a_root"),
+    },
+    Mutant {
+        step: "an entry that maps a table is of a table that is certain",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "in wrong.into_iter().filter(|_| certain)",
+            "in wrong",
+        )],
+        killer: another_life("a_page_may_have_been_mapped_before_its_table_came_into_another_tree"),
+    },
+    Mutant {
+        step: "a table is in doubt where the entry that leads to it is",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.lives.doubt(below..below + 1, end);",
+            "",
+        )],
+        killer: another_life(
+            "a_page_that_may_have_been_mapped_after_its_table_was_a_root_is_no_table",
+        ),
+    },
+    Mutant {
+        step: "a table ends at the latest when its frame is given out again",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "if self.is_table_over(table, begin) {",
+            "if self.is_table_over(table, begin) && begin == 0 {",
+        )],
+        killer: another_life(
+            "a_table_that_may_have_been_filled_before_it_was_freed_is_empty_when_its_frame_is_given_out_again",
+        ),
+    },
+    Mutant {
+        step: "a table is in doubt where a write of it overlaps that its frame is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "self.lives.doubt(table..table + 1, end);",
+            "",
+        )],
+        killer: another_life("a_root_may_be_none_any_more_while_a_write_of_it_is_written_down"),
+    },
+    Mutant {
+        step: "a table that is put into a tree while its frame is given out is none of before",
+        edits: &[(
+            "core/hwtrace/src/tables.rs",
+            "        table.reach = table.reach.max(tickets.1);\n",
+            "",
+        )],
+        killer: another_life(
+            "a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree",
+        ),
+    },
+    Mutant {
+        step: "a root that leads to another has it for certain",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "&& checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))",
+            "",
+        )],
+        killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
     },
 ];
