@@ -324,10 +324,11 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// A vCPU writes to its registers. Returns whether it has notified the device, whose thread comes back to it.
     pub(super) fn write_register(&self, offset: u64, data: &[u8]) -> bool {
         let is_notified = self.device.lock(&*self.world).write(offset, data);
-        self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
             self.look_again();
+        } else {
+            self.drive();
         }
         is_notified
     }
