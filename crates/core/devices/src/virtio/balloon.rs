@@ -173,7 +173,7 @@ impl Mmio<Balloon> {
         let mut served = Served::Nothing;
         for queue in [INFLATE, DEFLATE, REPORT] {
             if self.is_live(queue) {
-                let taken = self.take(queue, memory, &mut free);
+                let taken = self.take_next(queue, memory, &mut free);
                 if self.unless_malformed(taken, false) {
                     served = Served::One;
                 }
@@ -183,7 +183,7 @@ impl Mmio<Balloon> {
     }
 
     /// Takes pages of the next chain of a queue, and gives it back when all of it was taken; whether there was one.
-    fn take(
+    fn take_next(
         &mut self,
         queue: usize,
         memory: &impl GuestMemory,

@@ -145,11 +145,32 @@ impl Chain {
     /// The address of the byte at `offset` of what the device writes.
     pub(crate) fn address(&self, offset: u64) -> Result<u64, BadAddress> {
         let mut at = 0;
-        pieces(&self.segments[self.readable..self.len], offset, 1, |address, _, _| {
+        self.each_written(offset, 1, |address, _, _| {
             at = address;
-            Ok(())
+            Ok::<_, BadAddress>(())
         })?;
         Ok(at)
+    }
+
+    /// Calls `copy` for each piece of the `len` bytes from `offset` on of what the device reads: with its address, and which
+    /// of those bytes it is.
+    pub(crate) fn each_read<E: From<BadAddress>>(
+        &self,
+        offset: u64,
+        len: usize,
+        copy: impl FnMut(u64, usize, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        pieces(&self.segments[..self.readable], offset, len, copy)
+    }
+
+    /// The same of what the device writes.
+    pub(crate) fn each_written<E: From<BadAddress>>(
+        &self,
+        offset: u64,
+        len: usize,
+        copy: impl FnMut(u64, usize, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        pieces(&self.segments[self.readable..self.len], offset, len, copy)
     }
 
     /// Reads from `offset` into what the device reads.
@@ -159,7 +180,7 @@ impl Chain {
         into: &mut [u8],
         memory: &impl GuestMemory,
     ) -> Result<(), BadAddress> {
-        pieces(&self.segments[..self.readable], offset, into.len(), |address, from, to| {
+        self.each_read(offset, into.len(), |address, from, to| {
             memory.read(address, &mut into[from..to])
         })
     }
@@ -171,8 +192,7 @@ impl Chain {
         from: &[u8],
         memory: &impl GuestMemory,
     ) -> Result<(), BadAddress> {
-        let writable = &self.segments[self.readable..self.len];
-        pieces(writable, offset, from.len(), |address, start, end| {
+        self.each_written(offset, from.len(), |address, start, end| {
             memory.write(address, &from[start..end])
         })
     }
@@ -183,12 +203,12 @@ fn total(segments: &[Segment]) -> u64 {
 }
 
 /// Calls `copy` for each piece of the `len` bytes from `offset` on: with its address, and which of those bytes it is.
-fn pieces(
+fn pieces<E: From<BadAddress>>(
     segments: &[Segment],
     offset: u64,
     len: usize,
-    mut copy: impl FnMut(u64, usize, usize) -> Result<(), BadAddress>,
-) -> Result<(), BadAddress> {
+    mut copy: impl FnMut(u64, usize, usize) -> Result<(), E>,
+) -> Result<(), E> {
     let (mut skip, mut done) = (offset, 0);
     for segment in segments {
         let there = u64::from(segment.len);
@@ -204,5 +224,5 @@ fn pieces(
         done += now;
         skip = 0;
     }
-    if done == len { Ok(()) } else { Err(BadAddress { address: offset }) }
+    if done == len { Ok(()) } else { Err(BadAddress { address: offset }.into()) }
 }

@@ -124,6 +124,16 @@ impl<D: Device> Mmio<D> {
         }
     }
 
+    /// The 32 bits at a multiple of four below [`SIZE`].
+    pub(super) fn word_at(&self, offset: u64) -> u32 {
+        match offset.checked_sub(0x100) {
+            Some(start) => {
+                u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.device.config(start + byte)))
+            }
+            None => self.register(offset),
+        }
+    }
+
     fn register(&self, offset: u64) -> u32 {
         match offset {
             0x000 => 0x7472_6976,

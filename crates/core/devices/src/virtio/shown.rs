@@ -11,6 +11,8 @@
 //! One place for `InterruptStatus` in the order could not do both, since its reasons come and go. The embedder shows each
 //! word before the next (with release), and drives the interrupt line when all are shown.
 
+use core::marker::PhantomData;
+
 use super::backend::Device;
 use super::mmio::{Mmio, SIZE};
 
@@ -24,11 +26,33 @@ const STATUS: u64 = 0x070;
 pub(super) const MOST_WORDS: usize = 3;
 const WORDS: usize = WRITTEN.len() + MOST_WORDS + 1;
 
-/// The words that change, in the order in which they are renewed: first those that change by the driver's writes alone.
-fn words<D: Device>() -> impl Iterator<Item = u64> {
-    const { assert!(D::WRITTEN.len() + D::CHANGED.len() <= MOST_WORDS) }
-    let configuration = D::WRITTEN.iter().chain(D::CHANGED).copied();
-    WRITTEN.into_iter().chain(configuration).chain([STATUS])
+/// The words of a device that change, in the order in which they are renewed: first those that change by the driver's writes
+/// alone.
+struct Words<D>(PhantomData<D>);
+
+impl<D: Device> Words<D> {
+    const COUNT: usize = WRITTEN.len() + D::WRITTEN.len() + D::CHANGED.len() + 1;
+
+    const TABLE: [u64; WORDS] = {
+        assert!(Self::COUNT <= WORDS);
+        let mut all = [STATUS; WORDS];
+        let mut count = 0;
+        let mut parts: &[&[u64]] = &[&WRITTEN, D::WRITTEN, D::CHANGED];
+        while let [part, rest @ ..] = parts {
+            let mut words = *part;
+            while let [word, others @ ..] = words {
+                all[count] = *word;
+                (count, words) = (count + 1, others);
+            }
+            parts = rest;
+        }
+        all
+    };
+
+    const ALL: &'static [u64] = {
+        let table: &'static [u64; WORDS] = &Self::TABLE;
+        table.split_at(Self::COUNT).0
+    };
 }
 
 /// What a guest was shown of the registers of a device.
@@ -36,12 +60,6 @@ fn words<D: Device>() -> impl Iterator<Item = u64> {
 pub struct Shown {
     words: [u32; WORDS],
     reasons: u32,
-}
-
-fn word<D: Device>(device: &Mmio<D>, offset: u64) -> u32 {
-    let mut bytes = [0; 4];
-    device.read(offset, &mut bytes);
-    u32::from_le_bytes(bytes)
 }
 
 impl Shown {
@@ -56,16 +74,16 @@ impl Shown {
         mut put: impl FnMut(u64, u32) -> Result<(), E>,
     ) -> Result<Self, E> {
         for offset in (0..SIZE).step_by(4) {
-            let value = word(device, offset);
+            let value = device.word_at(offset);
             if value != 0 {
                 put(offset, value)?;
             }
         }
         let mut shown = [0; WORDS];
-        for (offset, shown) in words::<D>().zip(&mut shown) {
-            *shown = word(device, offset);
+        for (offset, shown) in Words::<D>::ALL.iter().zip(&mut shown) {
+            *shown = device.word_at(*offset);
         }
-        Ok(Self { words: shown, reasons: word(device, INTERRUPT_STATUS) })
+        Ok(Self { words: shown, reasons: device.word_at(INTERRUPT_STATUS) })
     }
 
     /// The driver has written a register: shows all that has changed. A word that `put` does not show is tried again the next
@@ -98,10 +116,10 @@ impl Shown {
                 *shown = value;
             }
         };
-        let reasons = word(device, INTERRUPT_STATUS);
+        let reasons = device.word_at(INTERRUPT_STATUS);
         show(INTERRUPT_STATUS, reasons & self.reasons, &mut self.reasons);
-        for (offset, shown) in words::<D>().zip(&mut self.words).skip(first) {
-            show(offset, word(device, offset), shown);
+        for (offset, shown) in Words::<D>::ALL[first..].iter().zip(&mut self.words[first..]) {
+            show(*offset, device.word_at(*offset), shown);
         }
         show(INTERRUPT_STATUS, reasons, &mut self.reasons);
     }

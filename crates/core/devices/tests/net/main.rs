@@ -3,6 +3,7 @@
 mod cards;
 mod cuts;
 mod hostile;
+mod near;
 mod saved;
 #[path = "../common/shown.rs"]
 mod shown;

@@ -4,15 +4,13 @@ use core::ops::Range;
 
 use super::header::{BUFFERS, Family, HEADER, Offload};
 use super::{Net, RECEIVE, Source, feature};
-use crate::memory::{BadAddress, GuestMemory};
+use crate::memory::{BadAddress, BadCopy, GuestMemory};
 use crate::virtio::chain::{Chain, Malformed};
 use crate::virtio::mmio::Mmio;
 use crate::virtio::queue::Used;
 
 /// The most buffers that a frame is put into.
 const MOST_BUFFERS: usize = 64;
-/// Bytes that are copied at a time.
-const PIECE: usize = 1024;
 
 /// A frame that is to be received: bytes of its own, and then some of its source.
 #[derive(Clone, Debug)]
@@ -58,6 +56,21 @@ pub enum Lost {
 enum Fault {
     Sender,
     Receiver,
+}
+
+impl From<BadAddress> for Fault {
+    fn from(BadAddress { .. }: BadAddress) -> Self {
+        Self::Receiver
+    }
+}
+
+impl From<BadCopy> for Fault {
+    fn from(why: BadCopy) -> Self {
+        match why {
+            BadCopy::From(_) => Self::Sender,
+            BadCopy::To(_) => Self::Receiver,
+        }
+    }
 }
 
 impl Mmio<Net> {
@@ -188,26 +201,24 @@ fn fill(
     memory: &impl GuestMemory,
 ) -> Result<(), Fault> {
     let header = frame.offload.header(1);
-    let mut buffer = [0; PIECE];
     let mut done = 0;
     while done < len {
-        let at = from + done;
+        let (at, left) = (from + done, (len - done) as usize);
         let (own, begin): (&[u8], u64) =
             if at < HEADER { (&header, 0) } else { (frame.head, HEADER) };
-        let now =
-            if let Some(bytes) = own.get((at - begin) as usize..).filter(|own| !own.is_empty()) {
-                let now = bytes.len().min((len - done) as usize).min(PIECE);
-                buffer[..now].copy_from_slice(&bytes[..now]);
-                now
-            } else {
-                let offset = frame.rest.start + (at - HEADER - frame.head.len() as u64);
-                let now = (len - done).min(PIECE as u64) as usize;
-                let read = source.read(offset, &mut buffer[..now]);
-                read.map_err(|BadAddress { .. }| Fault::Sender)?;
-                now
-            };
-        let wrote = chain.write(done, &buffer[..now], memory);
-        wrote.map_err(|BadAddress { .. }| Fault::Receiver)?;
+        let own = own.get((at - begin) as usize..).unwrap_or_default();
+        let now = if own.is_empty() {
+            let offset = frame.rest.start + (at - HEADER - frame.head.len() as u64);
+            chain.each_written(done, left, |to, start, end| {
+                let copied = source.copy(offset + start as u64, end - start, (memory, to));
+                copied.map_err(Fault::from)
+            })?;
+            left
+        } else {
+            let own = &own[..own.len().min(left)];
+            chain.write(done, own, memory)?;
+            own.len()
+        };
         done += now as u64;
     }
     Ok(())

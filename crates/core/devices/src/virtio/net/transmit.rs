@@ -2,7 +2,7 @@
 
 use super::header::{BadPacket, HEADER, Offload};
 use super::{Net, TRANSMIT};
-use crate::memory::{BadAddress, GuestMemory};
+use crate::memory::{BadAddress, BadCopy, GuestMemory, copy, copy_in_pieces};
 use crate::virtio::chain::{Chain, Malformed};
 use crate::virtio::mmio::Mmio;
 use crate::virtio::queue::Used;
@@ -18,6 +18,20 @@ pub trait Source {
     ///
     /// [`BadAddress`], where its sender has given memory that is not there.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress>;
+
+    /// Copies `bytes` bytes from `offset` on, within the frame, to `to` on in a receiver's memory.
+    ///
+    /// # Errors
+    ///
+    /// [`BadCopy`]: which of both has given memory that is not there.
+    fn copy(
+        &self,
+        offset: u64,
+        bytes: usize,
+        (memory, to): (&impl GuestMemory, u64),
+    ) -> Result<(), BadCopy> {
+        copy_in_pieces(|at, piece| self.read(offset + at, piece), (memory, to), bytes)
+    }
 }
 
 /// A frame that a guest sends. Its bytes lie in the guest's memory, and may change at any time.
@@ -81,14 +95,54 @@ struct InMemory<'a, M> {
     memory: &'a M,
 }
 
+impl<M> InMemory<'_, M> {
+    /// What the packet has of its own of the bytes from `offset` on.
+    fn own(&self, offset: u64) -> &[u8] {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.packet.frame_head.get(start..).unwrap_or_default()
+    }
+}
+
+/// Where in the chain the byte is that comes `skipped` bytes behind `offset` of the frame.
+fn in_chain(offset: u64, skipped: usize) -> Result<u64, BadAddress> {
+    offset.checked_add(HEADER + skipped as u64).ok_or(BadAddress { address: offset })
+}
+
+/// Why bytes of a chain were not copied: what is not in the chain is not there to copy from.
+struct Uncopied(BadCopy);
+
+impl From<BadAddress> for Uncopied {
+    fn from(address: BadAddress) -> Self {
+        Self(BadCopy::From(address))
+    }
+}
+
 impl<M: GuestMemory> Source for InMemory<'_, M> {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress> {
-        let own = self.packet.frame_head.get(usize::try_from(offset).unwrap_or(usize::MAX)..);
-        let own = own.unwrap_or_default();
+        let own = self.own(offset);
         let (first, rest) = into.split_at_mut(own.len().min(into.len()));
         first.copy_from_slice(&own[..first.len()]);
-        let at = offset.checked_add(HEADER + first.len() as u64);
-        self.packet.chain.read(at.ok_or(BadAddress { address: offset })?, rest, self.memory)
+        self.packet.chain.read(in_chain(offset, first.len())?, rest, self.memory)
+    }
+
+    fn copy(
+        &self,
+        offset: u64,
+        bytes: usize,
+        (memory, to): (&impl GuestMemory, u64),
+    ) -> Result<(), BadCopy> {
+        let own = self.own(offset);
+        let own = &own[..own.len().min(bytes)];
+        if !own.is_empty() {
+            memory.write(to, own).map_err(BadCopy::To)?;
+        }
+        let at = in_chain(offset, own.len()).map_err(BadCopy::From)?;
+        let to = to.saturating_add(own.len() as u64);
+        let copied = self.packet.chain.each_read(at, bytes - own.len(), |from, start, end| {
+            let to = to.saturating_add(start as u64);
+            copy((self.memory, from), (memory, to), end - start).map_err(Uncopied)
+        });
+        copied.map_err(|Uncopied(why)| why)
     }
 }
 

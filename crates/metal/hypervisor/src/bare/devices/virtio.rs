@@ -5,11 +5,12 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use mayfly_devices::line::settle;
-use mayfly_devices::memory::{BadAddress, GuestMemory as Memory};
+use mayfly_devices::memory::{BadAddress, BadCopy, GuestMemory as Memory};
 use mayfly_devices::virtio::{self, Mmio, Served};
 use mayfly_hypervisor::late::Late;
 use mayfly_vm::platform::lock::Lock;
@@ -82,8 +83,7 @@ impl<'a> Ram<'a> {
     }
 
     fn place(&self, address: u64, bytes: u64) -> Result<u64, BadAddress> {
-        let at = address.checked_sub(MEMORY).ok_or(BadAddress { address })?;
-        if self.memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
+        place(self.memory, address, bytes)
     }
 
     /// Has `then` use a number that a device and its driver share.
@@ -109,6 +109,12 @@ impl<'a> Ram<'a> {
     }
 }
 
+/// Where in a guest's memory an address is, if all of `bytes` from there on are.
+fn place(memory: &GuestMemory, address: u64, bytes: u64) -> Result<u64, BadAddress> {
+    let at = address.checked_sub(MEMORY).ok_or(BadAddress { address })?;
+    if memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
+}
+
 impl Memory for Ram<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BadAddress> {
         let at = self.place(address, into.len() as u64)?;
@@ -128,6 +134,26 @@ impl Memory for Ram<'_> {
 
     fn store_release(&self, address: u64, value: u16) -> Result<(), BadAddress> {
         self.with_shared(address, |number| number.store(value.to_le(), Ordering::Release))
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self.memory)
+    }
+
+    fn copy_from(
+        &self,
+        to: u64,
+        (other, from): (&dyn Any, u64),
+        bytes: usize,
+    ) -> Option<Result<(), BadCopy>> {
+        let other = other.downcast_ref::<GuestMemory>().filter(|_| !self.waits)?;
+        let places = place(other, from, bytes as u64).map_err(BadCopy::From).and_then(|from| {
+            self.place(to, bytes as u64).map(|to| (from, to)).map_err(BadCopy::To)
+        });
+        Some(places.and_then(|(source, target)| {
+            let copied = self.memory.copy_now(target, (other, source), bytes as u64);
+            copied.map_err(|fault| BadCopy::To(self.failed(to, fault)))
+        }))
     }
 }
 
@@ -298,10 +324,11 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// A vCPU writes to its registers. Returns whether it has notified the device, whose thread comes back to it.
     pub(super) fn write_register(&self, offset: u64, data: &[u8]) -> bool {
         let is_notified = self.device.lock(&*self.world).write(offset, data);
-        self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
             self.look_again();
+        } else {
+            self.drive();
         }
         is_notified
     }

@@ -206,6 +206,41 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Copies `bytes` bytes to `to` on, from `from` on in another memory, for a caller that has a lock: it waits for nothing,
+    /// and keeps its processor. All are in these memories.
+    pub(crate) fn copy_now(
+        &self,
+        mut to: u64,
+        (other, mut from): (&Self, u64),
+        bytes: u64,
+    ) -> Result<(), HostFault> {
+        static NOTHING: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+        let end = to + bytes;
+        while to < end {
+            let word = self.words.get((to >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+            let in_page = PAGE_SIZE - (to % PAGE_SIZE).max(from % PAGE_SIZE);
+            let now = in_page.min(end - to);
+            let using = in_use::begin();
+            let source = other.page_if_given(from)?;
+            let Some(found) = Self::look(word, (to >> PAGE_SHIFT) % PAGES) else {
+                drop(using);
+                self.page_now(to)?;
+                continue;
+            };
+            // A page that was never touched is zeroes.
+            let source = source.map_or(NOTHING.as_ptr().expose_provenance() as u64, |page| {
+                page.get() * PAGE_SIZE + from % PAGE_SIZE
+            });
+            let target = Self::page_in(found, to).get() * PAGE_SIZE + to % PAGE_SIZE;
+            // SAFETY: the frames are the memories' meanwhile, or an image's, which keeps it.
+            unsafe { copy::bytes(source, target, now as usize) };
+            drop(using);
+            (to, from) = (to + now, from + now);
+            threads::interrupts::look();
+        }
+        Ok(())
+    }
+
     /// Has `then` use the number at an even address, which the guest and a device share to announce what they have written
     /// elsewhere. Gives it a frame.
     pub(crate) fn with_number<T>(

@@ -1,6 +1,6 @@
 //! Frames whose bytes the hypervisor has.
 
-use mayfly_devices::memory::BadAddress;
+use mayfly_devices::memory::{BadAddress, BadCopy, GuestMemory};
 use mayfly_devices::virtio::net::{Frame, Lost, Source};
 
 /// The bytes of a frame, which are copied.
@@ -8,10 +8,25 @@ pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Source for Bytes<'_> {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress> {
-        let from = usize::try_from(offset).ok().and_then(|start| self.0.get(start..));
-        let from = from.and_then(|rest| rest.get(..into.len()));
-        into.copy_from_slice(from.ok_or(BadAddress { address: offset })?);
+        into.copy_from_slice(self.part(offset, into.len())?);
         Ok(())
+    }
+
+    fn copy(
+        &self,
+        offset: u64,
+        bytes: usize,
+        (memory, to): (&impl GuestMemory, u64),
+    ) -> Result<(), BadCopy> {
+        let part = self.part(offset, bytes).map_err(BadCopy::From)?;
+        memory.write(to, part).map_err(BadCopy::To)
+    }
+}
+
+impl Bytes<'_> {
+    fn part(&self, offset: u64, bytes: usize) -> Result<&[u8], BadAddress> {
+        let from = usize::try_from(offset).ok().and_then(|start| self.0.get(start..));
+        from.and_then(|rest| rest.get(..bytes)).ok_or(BadAddress { address: offset })
     }
 }
 

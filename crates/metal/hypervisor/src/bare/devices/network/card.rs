@@ -177,8 +177,10 @@ impl Card {
                 break;
             }
         }
-        // Also where its rings made no sense.
-        self.virtio.drive();
+        // Behind the last frame its line was driven already, unless its rings have made no sense since.
+        if carried == 0 || self.virtio.with(|card| card.is_broken()) {
+            self.virtio.drive();
+        }
     }
 
     fn carry(&self, packet: &Packet, ram: &Ram<'_>, is_over: &impl Fn() -> bool) {
