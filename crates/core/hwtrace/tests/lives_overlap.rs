@@ -64,7 +64,12 @@ fn a_root_that_may_have_been_freed_before_its_frame_is_given_out_again_is_none_a
 "
         )
     };
-    assert_eq!(broken(&trace("4 6 0 free frame=0x200 order=0\n")), []);
+    let good = trace("4 6 0 free frame=0x200 order=0\n");
+    assert_eq!(broken(&good), []);
+    // Nor is anything in doubt from then on.
+    let again = "entry table=0x100 index=1 old=0 new=0x200007";
+    let twice = [("table-twice", again.to_string())];
+    assert_eq!(broken(&format!("{good}13 14 0 {again}\n")), twice);
     let found = broken(&trace(""));
     assert!(found.iter().any(|(rule, _)| *rule == "table-twice"), "{found:?}");
 }

@@ -72,13 +72,13 @@ pub(crate) struct Edit(pub(crate) Life);
 
 impl Edit {
     /// The first event of that kind from `from` on.
-    pub(crate) fn find(&self, from: usize, is_it: impl Fn(&Event) -> bool) -> usize {
+    pub(crate) fn find(&self, from: usize, is_it: impl Fn(&Event) -> bool) -> Option<usize> {
         let found = self.0[from..].iter().position(|(_, event)| is_it(event));
-        from + found.expect("the life has such an event")
+        found.map(|found| from + found)
     }
 
     /// Where the block becomes absent, for pages to come in its place.
-    pub(crate) fn block_breaks(&self) -> usize {
+    pub(crate) fn block_breaks(&self) -> Option<usize> {
         let is_block = |bits: u64| bits & 3 == 1;
         self.find(0, |event| match *event {
             Event::Entry { old, new, .. } => is_block(old) && new & 1 == 0,
@@ -86,24 +86,24 @@ impl Edit {
         })
     }
 
-    pub(crate) fn tlbi_after(&self, from: usize) -> usize {
+    pub(crate) fn tlbi_after(&self, from: usize) -> Option<usize> {
         self.find(from, |event| matches!(event, Event::Tlbi { .. }))
     }
 
-    pub(crate) fn sync_after(&self, from: usize) -> usize {
+    pub(crate) fn sync_after(&self, from: usize) -> Option<usize> {
         self.find(from, |event| matches!(event, Event::Sync { .. }))
     }
 
     /// Where the pages, or their table, are zapped: the last to be so before the memory is freed.
-    pub(crate) fn memory_freed(&self) -> usize {
+    pub(crate) fn memory_freed(&self) -> Option<usize> {
         self.find(0, |event| matches!(event, Event::Free { order: 9, .. }))
     }
 
     /// The last invalidation before `before`, and its completion.
-    pub(crate) fn invalidation_before(&self, before: usize) -> (usize, usize) {
+    pub(crate) fn invalidation_before(&self, before: usize) -> Option<(usize, usize)> {
         let is_tlbi = |(_, event): &(u32, Event)| matches!(event, Event::Tlbi { .. });
-        let tlbi = self.0[..before].iter().rposition(is_tlbi).expect("there is one");
-        (tlbi, self.sync_after(tlbi))
+        let tlbi = self.0[..before].iter().rposition(is_tlbi)?;
+        Some((tlbi, self.sync_after(tlbi)?))
     }
 
     pub(crate) fn remove(&mut self, at: usize) -> (u32, Event) {

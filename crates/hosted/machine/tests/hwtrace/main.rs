@@ -44,7 +44,7 @@ fn every_fault_that_is_planted_is_found_by_its_rule() {
     let mut found: Vec<Rule> = Vec::new();
     for (name, plant, rule) in faults() {
         let mut life = recorded.clone();
-        plant(&mut life);
+        plant(&mut life).expect(name);
         let broken = broken(&life.0);
         let rules: Vec<Rule> = broken.iter().map(|(_, rule)| *rule).collect();
         assert!(rules.contains(&rule), "{name}: {broken:?}");

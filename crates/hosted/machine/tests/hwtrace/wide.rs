@@ -23,13 +23,15 @@ const DRAWN: u32 = 128;
 /// Smaller cases that are tried of one that fails, at most. Each is recorded anew.
 const SHRINKS: u32 = 4096;
 
+/// The records of a life in which one thing comes after another.
+fn narrow(life: &Life) -> Vec<Record> {
+    let events = life.iter().cloned().zip(0..);
+    events.map(|((cpu, event), at)| Record { begin: 2 * at, end: 2 * at + 1, cpu, event }).collect()
+}
+
 /// The rules that a life breaks where its records are so much wider, one after another.
 fn widened(life: &Life, widths: &[Width]) -> BTreeSet<Rule> {
-    let events = life.iter().cloned().zip(0..);
-    let records: Vec<Record> = events
-        .map(|((cpu, event), at)| Record { begin: 2 * at, end: 2 * at + 1, cpu, event })
-        .collect();
-    broken(&wider(&records, widths), OPTIONS, Checker::finish)
+    broken(&wider(&narrow(life), widths), OPTIONS, Checker::finish)
 }
 
 /// Each life in which a fault is planted, and the fault's name and rule.
@@ -37,7 +39,7 @@ fn faulty() -> Vec<(&'static str, Life, Rule)> {
     let recorded = Edit(life::<Arm<40>>());
     let planted = faults().map(|(name, plant, rule)| {
         let mut life = recorded.clone();
-        plant(&mut life);
+        plant(&mut life).expect(name);
         (name, life.0, rule)
     });
     planted.collect()
@@ -79,6 +81,46 @@ fn lives_that_are_drawn_have_seventeen_of_the_kinds_of_events() {
     }
     assert_eq!(kinds.len(), 17);
     assert!(kinds.contains(&discriminant(&Event::Generation { generation: 0 })));
+}
+
+/// Faults that are one wherever a life has a place for them. Whether the others are depends on what else is there.
+const ANYWHERE: [&str; 16] = [
+    "a root is entered under a VMID that it did not take",
+    "no barrier comes before the guest",
+    "no barrier comes before the invalidation",
+    "a table is written when it is free",
+    "a root goes under a guest",
+    "a frame that is free is mapped",
+    "a frame that is free is used",
+    "a frame that is free becomes a table",
+    "a guest is given its own table",
+    "a frame is given out twice",
+    "a VMID is never taken",
+    "a generation begins, and a VMID is not kept",
+    "a table is filled when it is free",
+    "a guest uses its TLB when it has been left",
+    "a frame is freed, and stays mapped",
+    "a page has another memory type at once",
+];
+
+#[test]
+fn a_fault_is_found_in_each_life_that_is_drawn_and_has_a_place_for_it() {
+    let mut runner = TestRunner::deterministic();
+    let mut planted = BTreeSet::new();
+    for _ in 0..12 {
+        let program = programs().new_tree(&mut runner).unwrap().current();
+        let life: Life =
+            drawn::<Arm<40>>(&program).into_iter().map(|one| (one.cpu, one.event)).collect();
+        for (name, plant, rule) in faults().filter(|(name, ..)| ANYWHERE.contains(name)) {
+            let mut life = Edit(life.clone());
+            if plant(&mut life).is_some() {
+                let found = broken(&narrow(&life.0), Options::default(), Checker::finish);
+                assert!(found.contains(&rule), "{name}: {found:?} in {program:?}");
+                planted.insert(name);
+            }
+        }
+    }
+    assert_eq!(planted, BTreeSet::from(ANYWHERE));
 }
 
 #[test]

@@ -235,7 +235,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "if self.is_table_over(table, begin) && begin == 0 {",
         )],
         killer: another_life(
-            "a_table_that_may_have_been_filled_before_it_was_freed_is_empty_when_its_frame_is_given_out_again",
+            "a_root_that_may_have_been_freed_before_its_frame_is_given_out_again_is_none_any_more",
         ),
     },
     Mutant {
