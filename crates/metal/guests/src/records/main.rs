@@ -28,4 +28,7 @@ mod disk;
 #[cfg(target_os = "none")]
 mod machine;
 #[cfg(target_os = "none")]
+#[path = "../queue.rs"]
+mod queue;
+#[cfg(target_os = "none")]
 mod record;

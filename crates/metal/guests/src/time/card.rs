@@ -18,7 +18,7 @@ pub(super) fn flood() {
     static mut BYTES: [u8; HEADER + FRAME] = [0; HEADER + FRAME];
     let bytes = (&raw mut BYTES).cast::<u8>();
     // SAFETY: one vCPU has this.
-    let queue = unsafe { Queue::begin(CARD, 1, TRANSMIT, &raw mut RINGS) };
+    let queue = unsafe { Queue::begin(CARD, 1, TRANSMIT, &raw mut RINGS, |_| Some(0)) };
     let Some(mut queue) = queue else {
         return say("guest: FAILED: there is no card\r\n");
     };

@@ -28,7 +28,7 @@ pub(super) fn read() {
         (&raw const (*shared).header, &raw mut (*shared).status, &raw const (*shared).data)
     };
     // SAFETY: as above.
-    let queue = unsafe { Queue::begin(DISK, 2, 0, &raw mut RINGS) };
+    let queue = unsafe { Queue::begin(DISK, 2, 0, &raw mut RINGS, |_| Some(0)) };
     let Some(mut queue) = queue else {
         return say("guest: FAILED: there is no disk\r\n");
     };

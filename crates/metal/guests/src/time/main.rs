@@ -44,4 +44,5 @@ mod disk;
 #[cfg(target_os = "none")]
 mod entry;
 #[cfg(target_os = "none")]
+#[path = "../queue.rs"]
 mod queue;

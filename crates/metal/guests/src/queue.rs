@@ -1,19 +1,18 @@
-//! A queue of a virtio device of this guest (virtio 1.2, 2.7 and 4.2). One vCPU has it.
+//! A queue of a virtio device of a guest (virtio 1.2, 2.7 and 4.2). One vCPU has it. Guests whose drivers do as they should
+//! share it.
 
-use core::ptr::with_exposed_provenance;
-
-use super::devices::set;
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 /// Descriptors of a queue.
-pub(super) const SIZE: u16 = 256;
+pub(crate) const SIZE: u16 = 256;
 
 /// A descriptor's flags: another follows, and the device writes there.
-pub(super) const NEXT: u64 = 1;
-pub(super) const WRITES: u64 = 2;
+pub(crate) const NEXT: u64 = 1;
+pub(crate) const WRITES: u64 = 2;
 
 /// What the device and the guest share: the three rings.
 #[repr(C, align(4096))]
-pub(super) struct Rings {
+pub(crate) struct Rings {
     /// Each has an address, then a length, flags and the number of the next one.
     descriptors: [[u64; 2]; SIZE as usize],
     available: Available,
@@ -35,7 +34,7 @@ struct Used {
 }
 
 impl Rings {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             descriptors: [[0; 2]; SIZE as usize],
             available: Available { flags: 0, index: 0, heads: [0; SIZE as usize] },
@@ -45,7 +44,7 @@ impl Rings {
 }
 
 /// A queue that is on. The device reads and writes its rings, too, so all accesses to them are volatile.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     rings: *mut Rings,
     registers: usize,
     number: u32,
@@ -53,27 +52,29 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Has the device at `registers` begin with this queue, if it is of that kind.
+    /// Has the device at `registers` begin with this queue, if it is of that kind. Of the features that it offers, those of its
+    /// kind and of rings, `choose` says which are taken; if it says nothing, the device does not begin.
     ///
     /// # Safety
     ///
     /// Nothing else uses the rings any more.
-    pub(super) unsafe fn begin(
+    pub(crate) unsafe fn begin(
         registers: usize,
         kind: u32,
         number: u32,
         rings: *mut Rings,
+        choose: impl FnOnce(u32) -> Option<u32>,
     ) -> Option<Self> {
-        // SAFETY: a register of the device's, or of none.
-        let is = unsafe { with_exposed_provenance::<u32>(registers + 8).read_volatile() };
-        if is != kind {
+        if get(registers + 8) != kind {
             return None;
         }
         let to = |offset: usize, value: u32| set(registers + offset, value);
         for status in [0, 1, 3] {
             to(0x70, status);
         }
-        for (word, features) in [(0, 0), (1, 1)] {
+        to(0x14, 0);
+        let taken = choose(get(registers + 0x10))?;
+        for (word, features) in [(0, taken), (1, 1)] {
             to(0x24, word);
             to(0x20, features);
         }
@@ -98,7 +99,7 @@ impl Queue {
     }
 
     /// Describes a buffer, at that place of the table, which goes on at the next.
-    pub(super) fn describe(&mut self, place: u16, (address, bytes, flags): (usize, usize, u64)) {
+    pub(crate) fn describe(&mut self, place: u16, (address, bytes, flags): (usize, usize, u64)) {
         let rest = bytes as u64 | flags << 32 | u64::from((place + 1) % SIZE) << 48;
         let place = usize::from(place % SIZE);
         // SAFETY: as the caller of `begin` has promised; there are as many.
@@ -108,7 +109,7 @@ impl Queue {
     }
 
     /// Makes chains available that begin at these places, and notifies the device.
-    pub(super) fn offer(&mut self, heads: impl Iterator<Item = u16>) {
+    pub(crate) fn offer(&mut self, heads: impl Iterator<Item = u16>) {
         for head in heads {
             let place = usize::from(self.index % SIZE);
             // SAFETY: as above.
@@ -121,8 +122,18 @@ impl Queue {
     }
 
     /// Whether the device has used all of them.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         // SAFETY: as above.
         unsafe { (&raw const (*self.rings).used.index).read_volatile() == self.index }
     }
+}
+
+fn get(address: usize) -> u32 {
+    // SAFETY: a register of a device's, or of none.
+    unsafe { with_exposed_provenance::<u32>(address).read_volatile() }
+}
+
+fn set(address: usize, value: u32) {
+    // SAFETY: as above.
+    unsafe { with_exposed_provenance_mut::<u32>(address).write_volatile(value) };
 }
