@@ -217,24 +217,18 @@ impl GuestMemory {
         static NOTHING: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
         let end = to + bytes;
         while to < end {
-            let word = self.words.get((to >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
             let in_page = PAGE_SIZE - (to % PAGE_SIZE).max(from % PAGE_SIZE);
             let now = in_page.min(end - to);
-            let using = in_use::begin();
-            let source = other.page_if_given(from)?;
-            let Some(found) = Self::look(word, (to >> PAGE_SHIFT) % PAGES) else {
-                drop(using);
-                self.page_now(to)?;
-                continue;
-            };
-            // A page that was never touched is zeroes.
-            let source = source.map_or(NOTHING.as_ptr().expose_provenance() as u64, |page| {
-                page.get() * PAGE_SIZE + from % PAGE_SIZE
-            });
-            let target = Self::page_in(found, to).get() * PAGE_SIZE + to % PAGE_SIZE;
-            // SAFETY: the frames are the memories' meanwhile, or an image's, which keeps it.
-            unsafe { copy::bytes(source, target, now as usize) };
-            drop(using);
+            self.with_page(to, Self::page_now, |target| {
+                // A page that was never touched is zeroes.
+                let nothing = || NOTHING.as_ptr().expose_provenance() as u64;
+                let source = other
+                    .page_if_given(from)?
+                    .map_or_else(nothing, |page| page.get() * PAGE_SIZE + from % PAGE_SIZE);
+                // SAFETY: the frames are the memories' meanwhile, or an image's, which keeps it.
+                unsafe { copy::bytes(source, target, now as usize) };
+                Ok(())
+            })??;
             (to, from) = (to + now, from + now);
             threads::interrupts::look();
         }
