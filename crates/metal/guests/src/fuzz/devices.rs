@@ -96,17 +96,14 @@ fn requests(random: &mut Random, _: u64, memory: Memory) -> [Buffer; SIZE as usi
             _ if kind == id => (20, WRITES),
             _ => (16, 0),
         };
-        let answer = memory.place(random);
+        let answer = Buffer { address: memory.place(random), len: 1, flags: WRITES };
         // A flush has no data.
-        let next = if kind == flush { 0 } else { NEXT };
-        chain.copy_from_slice(&[
-            Buffer { address: asked, len: 16, flags: NEXT },
-            Buffer { address: data, len, flags: writes | next },
-            Buffer { address: answer, len: 1, flags: WRITES },
-        ]);
-        if kind == flush {
-            chain[1] = Buffer { address: answer, len: 1, flags: WRITES };
-        }
+        let data = if kind == flush {
+            answer
+        } else {
+            Buffer { address: data, len, flags: writes | NEXT }
+        };
+        chain.copy_from_slice(&[Buffer { address: asked, len: 16, flags: NEXT }, data, answer]);
     }
     all
 }
