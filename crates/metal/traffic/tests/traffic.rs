@@ -19,7 +19,7 @@ fn file(name: &str) -> std::path::PathBuf {
 fn what_was_written_is_read_and_a_page_that_differs_is_found() {
     let path = file("pages");
     if disk::write(&path, 64).is_err_and(|error| error.raw_os_error() == Some(22)) {
-        return;
+        return println!("not run: this file system takes no accesses past its cache");
     }
     disk::read(&path, 64).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[7], 9 * 4096 + 5).unwrap();
