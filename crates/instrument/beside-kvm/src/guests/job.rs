@@ -89,7 +89,7 @@ macro_rules! steps {
                 match self { $(Self::$step => $times,)* }
             }
 
-            /// What is done by then.
+            /// What guests do when it is counted.
             pub(super) const fn job(self) -> Job {
                 match self { $(Self::$step => Job::$job,)* }
             }
