@@ -69,6 +69,14 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
 }
 
+/// A table that is in a tree already, or lies where no walk ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Twice {
+    pub(crate) table: u64,
+    /// The entry by which it would be in a tree again; none, where it would be part of a root.
+    pub(crate) by: Option<Word>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) roots: HashMap<u64, Root>,
@@ -112,29 +120,29 @@ impl Tables {
     /// # Errors
     ///
     /// As [`Tables::enlist`].
-    pub(crate) fn add_root(&mut self, top: u64, root: Root, tickets: Tickets) -> Result<(), u64> {
+    pub(crate) fn add_root(&mut self, top: u64, root: Root, tickets: Tickets) -> Result<(), Twice> {
         let level = root.levels - 1;
         let mut fits = Ok(());
         for number in 0..1 << root.order {
             let gfn = number * pages(root.levels);
             let place = Place { root: top, level, gfn };
-            fits = fits.and(self.attach(top + number, place, root.family, tickets));
+            fits = fits.and(self.attach(top + number, None, (place, root.family), tickets));
         }
         self.roots.insert(top, root);
         fits
     }
 
-    /// Has the table in `frame` in a tree, with what it leads to.
+    /// Has the table in `frame` in a tree, with what it leads to. Entry `by` leads to it, if it is no root.
     fn attach(
         &mut self,
         frame: u64,
-        place: Place,
-        family: Family,
+        by: Option<Word>,
+        (place, family): (Place, Family),
         tickets: Tickets,
-    ) -> Result<(), u64> {
+    ) -> Result<(), Twice> {
         let table = self.table(frame);
         if table.place.is_some() {
-            return Err(frame);
+            return Err(Twice { table: frame, by });
         }
         (table.place, table.family) = (Some(place), Some(family));
         table.reach = table.reach.max(tickets.1);
@@ -149,9 +157,8 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// The frame of a table that it leads to, and that is in a tree already, or lies where no walk ends. The others are
-    /// known.
-    pub(crate) fn enlist(&mut self, word: Word, tickets: Tickets) -> Result<(), u64> {
+    /// The first table that it leads to, and that is in a tree already, or lies where no walk ends. The others are known.
+    pub(crate) fn enlist(&mut self, word: Word, tickets: Tickets) -> Result<(), Twice> {
         let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return Ok(()) };
         match kind {
             Kind::Absent => Ok(()),
@@ -163,9 +170,9 @@ impl Tables {
                 let family = self.roots.get(&root).map(|root| root.family);
                 let family = family.or(self.table(word.0).family);
                 let (Some(level), Some(family)) = (level.checked_sub(1), family) else {
-                    return Err(below);
+                    return Err(Twice { table: below, by: Some(word) });
                 };
-                self.attach(below, Place { root, level, gfn }, family, tickets)
+                self.attach(below, Some(word), (Place { root, level, gfn }, family), tickets)
             }
         }
     }

@@ -178,3 +178,40 @@ fn a_root_may_be_none_any_more_while_a_write_of_it_is_written_down() {
     };
     assert_eq!(broken(&trace("9 19")), []);
 }
+
+/// An entry is written while the frame of its table is given out. Afterwards that frame is a root.
+#[test]
+fn a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere() {
+    let trace = |written: &str| {
+        format!(
+            "1 2 0 root top=0x100 order=0 levels=4 format=ept
+4 5 0 entry table=0x100 index=0 old=8 new=0x300107
+6 7 0 give frame=0x200 order=0
+{written} 0 entry table=0x200 index=206 old=8 new=0x300137
+10 11 0 root top=0x200 order=0 levels=4 format=ept
+"
+        )
+    };
+    assert_eq!(broken(&trace("3 9")), []);
+    let found = broken(&trace("8 9"));
+    assert!(found.iter().any(|(rule, _)| *rule == "table-twice"), "{found:?}");
+}
+
+/// The same, where the frame is that of a table which comes into a tree.
+#[test]
+fn a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere() {
+    let trace = |written: &str| {
+        format!(
+            "1 2 0 root top=0x100 order=0 levels=3 format=ept
+4 5 0 entry table=0x100 index=0 old=8 new=0x300107
+6 7 0 give frame=0x200 order=0
+{written} 0 entry table=0x200 index=206 old=8 new=0x300137
+10 11 0 root top=0x400 order=0 levels=4 format=ept
+12 13 0 entry table=0x400 index=0 old=8 new=0x200107
+"
+        )
+    };
+    assert_eq!(broken(&trace("3 9")), []);
+    let found = broken(&trace("8 9"));
+    assert!(found.iter().any(|(rule, _)| *rule == "table-twice"), "{found:?}");
+}

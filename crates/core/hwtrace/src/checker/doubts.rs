@@ -160,12 +160,17 @@ impl Checker {
     /// Whether what `word` has when an event comes at `tickets` is so in whatever order. If that event is a write of it,
     /// `own` says so.
     pub(super) fn is_certain(&self, word: Word, tickets: Tickets, own: bool) -> bool {
+        self.is_settled(word, tickets, own)
+            && self.are_certain(&(word.0..word.0 + 1), tickets, false)
+    }
+
+    /// The same, of the writes of `word` alone, whatever table it is an entry of.
+    fn is_settled(&self, word: Word, tickets: Tickets, own: bool) -> bool {
         let (table, index) = word;
         let (begin, end) = tickets;
         let writes = self.writes.get(&table).and_then(|all| all.get(&index));
         let is_write = |one: &Record| super::word_of(one) == Some(word);
         writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
-            && self.are_certain(&(table..table + 1), tickets, false)
             && (own
                 || !self.window.of(Key::Word(word), end).any(|one| self.is_change(one))
                     && !self
@@ -174,6 +179,22 @@ impl Checker {
                         .into_iter()
                         .flatten()
                         .any(|(_, one)| is_write(one)))
+    }
+
+    /// Whether a walk comes by `word` to what it has when an event comes at `tickets`, in whatever order. The event is a
+    /// write of `own`, or has `fresh` frames be a root.
+    pub(super) fn leads_for_certain(
+        &self,
+        word: Word,
+        tickets: Tickets,
+        own: Option<Word>,
+        fresh: &Range<u64>,
+    ) -> bool {
+        let mut walked = self.tables.path(word.0).into_iter().chain([word]);
+        walked.all(|word| {
+            self.is_settled(word, tickets, own == Some(word))
+                && self.are_certain(&(word.0..word.0 + 1), tickets, fresh.contains(&word.0))
+        })
     }
 
     /// Whether the place of the table in `frame` at `tickets` is certain.

@@ -5,7 +5,7 @@ use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::Root;
+use crate::tables::{Root, Twice};
 
 impl Checker {
     pub(super) fn root(&mut self, line: u64, record: &Record, top: u64) {
@@ -15,18 +15,19 @@ impl Checker {
         let frames = top..top + (1 << order);
         self.check_given(line, &frames, tickets, "is a root", true);
         let is_fresh = self.are_certain(&frames, tickets, true);
-        let is_elsewhere = |checker: &Self, table: u64| {
+        let is_elsewhere = |checker: &Self, Twice { table, by }: Twice| {
             let mut path = checker.tables.path(table).into_iter();
             is_fresh
                 && checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))
                 && path.all(|word| checker.is_certain(word, tickets, false))
+                && by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))
         };
         let mut is_twice = false;
         for table in frames.clone() {
-            is_twice |= !self.vacate(table, end) && is_elsewhere(self, table);
+            is_twice |= !self.vacate(table, end) && is_elsewhere(self, Twice { table, by: None });
         }
-        if let Err(table) = self.tables.add_root(top, Root { order, levels, family }, tickets) {
-            is_twice |= is_elsewhere(self, table);
+        if let Err(twice) = self.tables.add_root(top, Root { order, levels, family }, tickets) {
+            is_twice |= is_elsewhere(self, twice);
         }
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));

@@ -7,7 +7,7 @@ use crate::event::{Event, Family, Record};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Word, pages};
+use crate::tables::{Found, Twice, Word, pages};
 use crate::vmids::{Need, Stale, Writer};
 
 impl Checker {
@@ -208,7 +208,9 @@ impl Checker {
     /// Has what is in an entry known that was written by an event with these tickets.
     fn enlist(&mut self, line: u64, word: Word, before: &Found, tickets: Tickets) {
         let (_, end) = tickets;
-        while let Err(table) = self.tables.enlist(word, tickets) {
+        while let Err(Twice { table, by }) = self.tables.enlist(word, tickets) {
+            let is_led =
+                by.is_none_or(|by| self.leads_for_certain(by, tickets, Some(word), &(0..0)));
             let own = self.tables.get(table).and_then(|table| table.place);
             let is_elsewhere =
                 own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
@@ -221,9 +223,7 @@ impl Checker {
             // Which of its places it has from now on is not known.
             self.lives.doubt(table..table + 1, end);
             if !is_elsewhere || !self.vacate(table, end) {
-                let is_certain = self.is_certain(word, tickets, true)
-                    && self.is_placed_for_certain(word.0, tickets)
-                    && is_placed;
+                let is_certain = is_led && self.is_placed_for_certain(word.0, tickets) && is_placed;
                 let _ = self.tables.enlist(word, tickets);
                 let (table, index) = word;
                 if is_certain {

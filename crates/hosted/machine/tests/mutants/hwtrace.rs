@@ -267,4 +267,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
         killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
     },
+    Mutant {
+        step: "a root has for certain the entry that leads into another tree",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
+            "&& (by.is_none() || by.is_some())",
+        )],
+        killer: another_life("a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere"),
+    },
+    Mutant {
+        step: "a table that comes into a tree has for certain the entry that leads into another",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "is_led && self.is_placed_for_certain",
+            "(is_led || tickets.0 > 0) && self.is_placed_for_certain",
+        )],
+        killer: another_life("a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere"),
+    },
 ];
