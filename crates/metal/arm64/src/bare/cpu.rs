@@ -52,6 +52,12 @@ pub fn has_ssbs() -> bool {
     id_register(sysreg::ID_AA64PFR1_EL1) >> 4 & 0xf != 0
 }
 
+/// Whether floating point does not trap at EL2: `CPTR_EL2.TFP`. The firmware may have left it set, until
+/// [`prepare`].
+pub(super) fn has_floating_point() -> bool {
+    crate::read_register!("cptr_el2") >> 10 & 1 == 0
+}
+
 /// Whether all processors have `FEAT_CCIDX`, and with it `CCSIDR2_EL1`.
 pub(super) fn has_wide_cache_sizes() -> bool {
     id_register(sysreg::ID_AA64MMFR2_EL1) >> 20 & 0xf != 0

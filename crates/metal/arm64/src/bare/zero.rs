@@ -6,18 +6,14 @@ use core::ptr::with_exposed_provenance_mut;
 
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 
+use super::cpu;
+
 /// The bytes that `DC ZVA` fills with zeroes, if this processor allows it (`DCZID_EL0`: BS, DZP). A page has a multiple
 /// of them: 2 KiB are the most that BS can say.
 fn block() -> Option<u64> {
     let dczid = crate::read_register!("dczid_el0");
     let (size, is_prohibited) = (4 << (dczid & 15), dczid >> 4 & 1 != 0);
     (!is_prohibited).then_some(size)
-}
-
-/// Whether floating point does not trap at EL2: `CPTR_EL2.TFP`. The firmware may have left it set, until
-/// [`cpu::prepare`](super::cpu::prepare).
-fn has_floating_point() -> bool {
-    crate::read_register!("cptr_el2") >> 10 & 1 == 0
 }
 
 /// Fills `count` frames from `first` on with zeroes.
@@ -35,7 +31,7 @@ pub unsafe fn frames(first: Pfn, count: u64) {
     // whole blocks. Like stores, what it writes is seen by a processor that acquires what this one releases later.
     unsafe {
         match block() {
-            Some(64) if has_floating_point() => by_turns(start, start + bytes),
+            Some(64) if cpu::has_floating_point() => by_turns(start, start + bytes),
             Some(block) => by_blocks(start, start + bytes, block),
             None => {
                 with_exposed_provenance_mut::<u8>(start as usize).write_bytes(0, bytes as usize);
