@@ -203,7 +203,7 @@ impl Observer for Hardware {
             Step::Entry { table, index, old, .. } if self.notes_writes() => {
                 self.tlbs.wrote(table, index, old);
             }
-            Step::RootGone { top } if self.notes_writes() => self.tlbs.root_gone(top),
+            Step::RootGone { top } => self.tlbs.root_gone(top),
             Step::Filled { table } if self.notes_writes() => self.tlbs.renewed(table, 0),
             _ => {}
         }

@@ -67,7 +67,7 @@ impl CpuTlb {
         }
         {
             let mut register = lock(&self.shared.register);
-            *register = Register { named: Some((top, vmid)), in_guest: true };
+            *register = Register { named: Some((top, vmid)), in_guest: Some(top) };
         }
         self.shared.mailbox.enter(vmid, self.seen);
         count_own(&self.shared.counts.entries);
@@ -263,7 +263,7 @@ impl Drop for InGuest<'_> {
         if let Some(recorder) = self.cpu.tlbs.recorder() {
             recorder.note(Event::Leave { tlb: self.cpu.number, vmid: self.vmid.0 });
         }
-        lock(&self.cpu.shared.register).in_guest = false;
+        lock(&self.cpu.shared.register).in_guest = None;
         self.cpu.shared.mailbox.leave(self.cpu.seen, &*self.cpu.tlbs.platform);
     }
 }

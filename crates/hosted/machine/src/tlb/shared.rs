@@ -22,11 +22,11 @@ pub(super) struct Shared {
     pub(super) interrupted: AtomicBool,
 }
 
-/// The translation base register, and whether a guest uses it.
+/// The translation base register, and the root that a guest is on.
 #[derive(Debug, Default)]
 pub(super) struct Register {
     pub(super) named: Option<(Pfn, Vmid)>,
-    pub(super) in_guest: bool,
+    pub(super) in_guest: Option<Pfn>,
 }
 
 impl Shared {
@@ -49,15 +49,19 @@ impl Shared {
         lock(&self.register).named
     }
 
-    /// Has the register name no root under `vmid`, as an interrupt's handler does there.
-    ///
-    /// # Panics
-    ///
-    /// If a guest is running on it.
+    /// Has the register name no root under `vmid`, as an interrupt's handler does there. A guest is on another root then, to
+    /// which a roll-over has given the VMID since this CPU was seen on the one that goes: it comes out, and the register names
+    /// its root when it is entered again.
     pub(super) fn vacate(&self, vmid: Vmid) {
         let mut register = lock(&self.register);
-        if register.named.take_if(|named| named.1 == vmid).is_some() {
-            assert!(!register.in_guest, "a root is given up while a guest runs on it");
+        if register.named.take_if(|named| named.1 == vmid).is_some() && register.in_guest.is_some()
+        {
+            self.interrupt();
         }
+    }
+
+    /// Whether a guest is on the root in frame `top`.
+    pub(super) fn is_in_guest_on(&self, top: Pfn) -> bool {
+        lock(&self.register).in_guest == Some(top)
     }
 }

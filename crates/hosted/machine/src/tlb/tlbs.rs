@@ -117,7 +117,13 @@ impl Tlbs {
     }
 
     /// The root in frame `top` is about to be freed.
+    ///
+    /// # Panics
+    ///
+    /// If a guest is on it.
     pub(crate) fn root_gone(&self, top: Pfn) {
+        let is_used = self.cpus().iter().any(|cpu| cpu.is_in_guest_on(top));
+        assert!(!is_used, "a root is freed while a guest is on it");
         let names = |cpu: &&Arc<Shared>| cpu.named().is_some_and(|named| named.0 == top);
         count(&self.counts.named_when_gone, self.cpus().iter().filter(names).count() as u64);
     }

@@ -374,3 +374,28 @@ fn no_cpu_reads_or_writes_a_frame_after_its_invalidation_is_complete() {
     assert!(counts.waits > 0 && counts.waits >= counts.sleeps, "{counts:?}");
     assert!(tlbs.cpu_counts().hits > 1000, "{:?}", tlbs.cpu_counts());
 }
+
+/// As where a roll-over has given the VMID of a root that goes to the one that a guest is on, since the CPU was looked at.
+#[test]
+fn a_guest_comes_out_whose_register_is_to_name_its_vmid_no_more() {
+    let arena = Arena::new(1 << 10).unwrap();
+    let table = Table::<Ept>::new(&arena);
+    table.map(Gfn::new(5), Level::PAGE, Leaf::new(Pfn::new(9), ALL));
+    let tlbs = tlbs();
+    let mut cpu = tlbs.cpu();
+    let number = cpu.number();
+    let mut guest = cpu.enter_guest(table.top, VMID);
+    tlbs.vacate(number, Vmid(8));
+    assert!(!guest.is_interrupted(), "it is under another");
+    tlbs.vacate(number, VMID);
+    assert!(guest.is_interrupted());
+    // Until it is out it goes on, since its root is there.
+    assert_eq!(read(&mut guest, &arena, 5).0, Pfn::new(9));
+    drop(guest);
+    assert_eq!(cpu.named(), None);
+    cpu.take_interrupt();
+    let guest = cpu.enter_guest(table.top, VMID);
+    assert!(!guest.is_interrupted());
+    drop(guest);
+    assert_eq!(cpu.named(), Some((table.top, VMID)));
+}
