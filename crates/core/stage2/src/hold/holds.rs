@@ -84,3 +84,47 @@ fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
     let hold = resident.hold();
     hold.is_on(root) && resident.tell_when_out() && hold.is_on(root)
 }
+
+/// Of the word alone: the reclaimer executes no fence when it has looked, as it does where it looks for the VMID.
+#[cfg(all(test, mayfly_loom))]
+mod tests {
+    use alloc::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::*;
+
+    struct Guest {
+        hold: Hold,
+        /// What the vCPU uses while it is in its guest.
+        root: UnsafeCell<u64>,
+    }
+
+    // SAFETY: loom checks every access to the cell.
+    unsafe impl Sync for Guest {}
+    // SAFETY: as above.
+    unsafe impl Send for Guest {}
+
+    #[test]
+    fn what_a_vcpu_did_on_a_root_came_before_its_hold_is_found_empty() {
+        loom::model(|| {
+            let guest = Arc::new(Guest { hold: Hold::new(), root: UnsafeCell::new(0) });
+            let root = NonNull::<()>::dangling().as_ptr();
+            guest.hold.root.store(root, Ordering::Relaxed);
+            let vcpu = {
+                let guest = Arc::clone(&guest);
+                thread::spawn(move || {
+                    // SAFETY: the vCPU's, while its hold names the root.
+                    guest.root.with_mut(|root| unsafe { *root = 1 });
+                    guest.hold.root.store(null_mut(), Ordering::Release);
+                })
+            };
+            if !guest.hold.is_on(root) {
+                // SAFETY: the reclaimer's, since no hold names the root.
+                guest.root.with_mut(|root| unsafe { *root = 2 });
+            }
+            vcpu.join().unwrap();
+        });
+    }
+}

@@ -11,15 +11,11 @@ const fn loom_hold(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Loom, "stage2", ("loom_hold", test), says)
 }
 
-const FREED: Killer = loom_hold(
-    "a_root_that_was_replaced_is_freed_under_no_vcpu_and_kept_by_none_that_is_outside",
-    "panicked",
-);
-
 const DESTROYED: Killer =
     loom_hold("a_vm_is_destroyed_under_a_vcpu_that_goes_in_and_out", "panicked");
 
 const FINISHED: &str = "nobody_is_in_a_guest_on_a_root_whose_replacement_is_finished";
+const WAITED_FOR: &str = "nobody_waits_for_a_vcpu_that_is_in_its_guest_on_the_new_root";
 
 const fn tree(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Test, "stage2", ("tree", test), says)
@@ -155,7 +151,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
 ",
             "",
         )],
-        killer: FREED,
+        // It is found to be inside where it has not said yet on which root.
+        killer: loom_hold(WAITED_FOR, "deadlock"),
     },
     Mutant {
         step: "and with that goes what it did on the root",
@@ -173,7 +170,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.root.load(Ordering::Acquire) == root",
             "self.root.load(Ordering::Relaxed) == root",
         )],
-        killer: DESTROYED,
+        killer: Killer::new(
+            Checker::Loom,
+            "stage2",
+            (
+                "lib",
+                "hold::holds::tests::what_a_vcpu_did_on_a_root_came_before_its_hold_is_found_empty",
+            ),
+            "Causality violation",
+        ),
     },
     Mutant {
         step: "a vCPU that is waited for is to tell when it comes out",
@@ -187,9 +192,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "resident.tell_when_out() && hold.is_on(root)",
             "resident.tell_when_out()",
         )],
-        killer: loom_hold(
-            "nobody_waits_for_a_vcpu_that_is_in_its_guest_on_the_new_root",
-            "deadlock",
-        ),
+        killer: loom_hold(WAITED_FOR, "deadlock"),
     },
 ];
