@@ -46,6 +46,8 @@ pub(crate) struct Queue {
     pub(crate) device: u64,
     next_available: u16,
     next_used: u16,
+    /// Its driver's index, as it was when it was last looked at.
+    seen_available: u16,
 }
 
 impl Queue {
@@ -56,7 +58,7 @@ impl Queue {
     /// Turns it on, if its numbers allow it.
     pub(crate) fn start(&mut self) {
         self.ready = self.makes_sense();
-        (self.next_available, self.next_used) = (0, 0);
+        (self.next_available, self.next_used, self.seen_available) = (0, 0, 0);
     }
 
     /// The driver's area and the device's, by their addresses and bytes.
@@ -91,7 +93,7 @@ impl Queue {
 
     /// One that goes on as the saved one would have. The indexes count chains, and any of them has a place in the rings.
     pub(crate) fn load(from: &mut SectionReader<'_>) -> Result<Self, Error> {
-        let queue = Self {
+        let mut queue = Self {
             size: from.u16("queue size")?,
             ready: from.flag("queue ready")?,
             descriptors: from.u64("descriptor area")?,
@@ -99,7 +101,9 @@ impl Queue {
             device: from.u64("device area")?,
             next_available: from.u16("next available")?,
             next_used: from.u16("next used")?,
+            seen_available: 0,
         };
+        queue.seen_available = queue.next_available;
         from.check("queue ready", 1, !queue.ready || queue.makes_sense())?;
         Ok(queue)
     }
@@ -111,7 +115,11 @@ impl Queue {
         chain: &mut Chain,
         memory: &impl GuestMemory,
     ) -> Result<Option<u16>, Malformed> {
-        let waiting = memory.load_acquire(self.driver + 2)?.wrapping_sub(self.next_available);
+        // What was made available is not taken back: only where all of that is taken, the index is looked at again.
+        if self.seen_available == self.next_available {
+            self.seen_available = memory.load_acquire(self.driver + 2)?;
+        }
+        let waiting = self.seen_available.wrapping_sub(self.next_available);
         if waiting == 0 {
             return Ok(None);
         }

@@ -181,8 +181,13 @@ impl Mmio<Net> {
             done += now;
         }
         if count > 1 {
-            for (place, byte) in places.into_iter().zip((count as u16).to_le_bytes()) {
-                memory.write(place, &[byte])?;
+            let bytes = (count as u16).to_le_bytes();
+            if places[0].checked_add(1) == Some(places[1]) {
+                memory.write(places[0], &bytes)?;
+            } else {
+                for (place, byte) in places.into_iter().zip(bytes) {
+                    memory.write(place, &[byte])?;
+                }
             }
         }
         if queue.complete(rules, &used[..count], memory)? {
