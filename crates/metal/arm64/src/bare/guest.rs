@@ -173,7 +173,7 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
     fn run(&mut self, requests: &Requests) -> Event {
         loop {
             // Interrupts are masked: one that comes later is pending when the guest is entered.
-            if requests.any() {
+            if requests.any() || self.machine.is_to_yield() {
                 return Event::Request;
             }
             self.machine.before();
@@ -182,7 +182,8 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
             let next = match way {
                 Way::Interrupt => {
                     self.machine.count(Reason::Interrupt);
-                    self.machine.interrupt()
+                    self.machine.interrupt();
+                    Next::Resume
                 }
                 Way::SystemError => {
                     self.machine.after();

@@ -20,6 +20,9 @@ pub unsafe trait Machine {
     /// The guest has written one of the registers that send software interrupts.
     fn send_interrupt(&mut self, register: SysReg, value: u64);
 
+    /// Whether others are to have the processor before the guest goes on. Asked with interrupts masked, before each entry.
+    fn is_to_yield(&self) -> bool;
+
     /// The guest is about to go on: puts its pending interrupts where it finds them.
     fn before(&mut self);
 
@@ -42,7 +45,7 @@ pub unsafe trait Machine {
     fn counters_line(&mut self, high: bool);
 
     /// The guest has come out for an interrupt of the hardware's, which is pending on this processor.
-    fn interrupt(&mut self) -> Next;
+    fn interrupt(&mut self);
 
     /// The guest has come out for this reason.
     fn count(&mut self, reason: Reason);

@@ -25,7 +25,8 @@
 //!
 //! **A thread loses its processor** for two reasons. Its slice is over: then the processor's own timer has come. Or a
 //! thread has woken that comes before it: then the waker sets [`is_over`](local::Local::is_over) of the processor, under
-//! the lock, and kicks it. A switch clears the mark, under the lock, too; so a mark is of the thread that runs there. A
+//! the lock, and kicks it, unless it is its own: a processor looks at its mark at each [`preemption_point`], and before each
+//! entry to a guest. A switch clears the mark, under the lock, too; so a mark is of the thread that runs there. A
 //! thread that gives its processor up waits with the others, and may come first: then it keeps the processor.
 //!
 //! The longest wait of a thread is measured ([`longest_wait`]).
@@ -55,9 +56,7 @@ use arm64 as arch;
 pub(crate) use account::Account;
 pub(crate) use arch::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
 pub(crate) use bell::Bell;
-pub(crate) use course::{
-    ThisThread, adopt, has_worked_for, is_over_time, number, on_leave, remember_slice,
-};
+pub(crate) use course::{ThisThread, adopt, has_worked_for, is_over_time, number, on_leave};
 pub(crate) use overflow::{overflow, overflow_idle};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;

@@ -14,7 +14,7 @@ use super::local::{Local, local};
 use super::scheduler::{SCHEDULER, Scheduler};
 use super::thread::{Leave, Name, Thread};
 use crate::bare::processor::spin::SpinGuard;
-use crate::bare::processor::{cpu, kick, timer};
+use crate::bare::processor::timer;
 
 /// The thread that runs here; null before [`adopt`].
 pub(super) fn current() -> *mut Thread {
@@ -194,14 +194,6 @@ pub(super) fn tick() {
 /// Whether this thread is to let others have the processor.
 pub(crate) fn is_over_time() -> bool {
     local().is_over_time()
-}
-
-/// After interrupts were served where this thread cannot give its processor up: if it is to, this processor interrupts
-/// itself. So a guest that is entered comes out at once, and the others have the processor then.
-pub(crate) fn remember_slice() {
-    if is_over_time() {
-        kick(cpu::number());
-    }
 }
 
 /// Lets others that can run have the processor, which is `here`, before this thread has it again. It keeps the

@@ -1,7 +1,7 @@
 //! What is done with an interrupt.
 
 use super::bell::Bell;
-use super::course::{has_begun, leave, remember_slice, tick};
+use super::course::{has_begun, leave, tick};
 use super::waking::wake;
 use crate::bare::processor::interrupts::{Meaning, acknowledge, deactivate, meaning};
 use crate::bare::processor::{masked, own, serial, serve_others};
@@ -22,7 +22,6 @@ pub(crate) fn take() {
 pub(crate) fn look() {
     if has_begun() {
         take();
-        remember_slice();
     }
 }
 

@@ -137,7 +137,10 @@ impl Scheduler {
         }
         if let Some((number, here)) = best {
             here.is_over.store(true, Ordering::Relaxed);
-            kick(number);
+            // This processor looks before it enters a guest.
+            if number != cpu::number() {
+                kick(number);
+            }
         }
     }
 

@@ -111,6 +111,11 @@ unsafe impl Machine for Board<'_> {
         self.run.chipset.controller.deactivate(self.vcpu, (value & 0xff_ffff) as u32);
     }
 
+    #[inline]
+    fn is_to_yield(&self) -> bool {
+        threads::is_over_time()
+    }
+
     fn before(&mut self) {
         self.seat.show_interrupts();
         masked::end();
@@ -136,7 +141,7 @@ unsafe impl Machine for Board<'_> {
 
     // Out of line: by its name `scripts/switches` tells the instructions of the interrupt from those of the switch.
     #[inline(never)]
-    fn interrupt(&mut self) -> Next {
+    fn interrupt(&mut self) {
         masked::begin();
         serve_others();
         while let Some(number) = gic::acknowledge() {
@@ -157,7 +162,6 @@ unsafe impl Machine for Board<'_> {
             }
             threads::interrupts::handle(number);
         }
-        if threads::is_over_time() { Next::Yield } else { Next::Resume }
     }
 
     fn counters_line(&mut self, high: bool) {
@@ -174,13 +178,11 @@ unsafe impl Machine for Board<'_> {
 }
 
 impl Board<'_> {
-    /// Looks for interrupts in the midst of an answer. If the thread is to give its processor up, it does so when the guest
-    /// is entered next: it comes out at once.
+    /// Looks for interrupts in the midst of an answer. If the thread is to give its processor up, it does so before the guest
+    /// is entered next.
     fn look(&mut self) {
         masked::end();
-        if let Next::Yield = self.interrupt() {
-            threads::remember_slice();
-        }
+        self.interrupt();
     }
 
     fn start(&self, target: usize, entry: u64, context: u64) -> u64 {
