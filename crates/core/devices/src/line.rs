@@ -18,6 +18,24 @@
 //! that look, the CPU that changed it drives the line later, which would be a later time. So the line has the device's
 //! level in the end. (The lock orders the looks. The line itself orders the CPUs that drive it, as any interrupt controller
 //! does that several CPUs use.)
+//!
+//! # Edges
+//!
+//! A guest comes out once less for each interrupt if the controller takes an edge for it. But where the level comes back
+//! before the line has fallen, there is no edge:
+//!
+//! | CPU 0, for the driver | CPU 1 |
+//! | --- | --- |
+//! | lock, acknowledged: level is low, unlock | |
+//! | | lock, level is high, unlock |
+//! | | drive high: it is high already |
+//! | look: level is high | |
+//! | drive high: likewise | |
+//!
+//! So the CPU that acknowledges calls [`fall`], which drives the line low whatever the device says, and then looks. Take
+//! something that is told after the acknowledgement. If its CPU drives the line after the fall, the line rises then, or it rose
+//! after the fall already. If its CPU drives the line before the fall, the look comes after that, and finds the level: then
+//! `fall` makes the edge.
 
 /// Drives a line to the level of its device, looking again until both agree: `level` takes the device's lock and gives
 /// it back, `drive` is called without it.
@@ -45,12 +63,21 @@ pub fn settle(level: impl Fn() -> bool, drive: impl Fn(bool)) {
     }
 }
 
+/// Drives a line whose driver has acknowledged something: low, and high again if there is more. So there is an edge for what
+/// was told after the acknowledgement, and for what was not acknowledged. `level` and `drive` are those of [`settle`].
+pub fn fall(level: impl Fn() -> bool, drive: impl Fn(bool)) {
+    drive(false);
+    if level() {
+        settle(level, drive);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::cell::{Cell, RefCell};
     use std::vec::Vec;
 
-    use super::settle;
+    use super::{fall, settle};
 
     #[test]
     fn a_line_whose_device_keeps_its_level_is_driven_once() {
@@ -68,5 +95,14 @@ mod tests {
         };
         settle(|| device.get(), drive);
         assert_eq!(*driven.borrow(), [true, false]);
+    }
+
+    #[test]
+    fn a_line_falls_once_and_rises_where_something_is_left() {
+        let driven = RefCell::new(Vec::new());
+        fall(|| false, |level| driven.borrow_mut().push(level));
+        assert_eq!(driven.take(), [false]);
+        fall(|| true, |level| driven.borrow_mut().push(level));
+        assert_eq!(driven.take(), [false, true]);
     }
 }

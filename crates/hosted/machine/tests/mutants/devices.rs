@@ -1,8 +1,10 @@
-//! The steps of a virtqueue, of which the driver's are the guest's, and of cores that are turned on and off.
+//! The steps of a virtqueue, of which the driver's are the guest's, of interrupt lines, and of cores that are turned on and
+//! off.
 
 use crate::{Checker, Killer, Mutant};
 
 const QUEUE: &str = "core/devices/src/virtio/queue.rs";
+const LINE: &str = "core/devices/src/line.rs";
 const PSCI: &str = "core/devices/src/psci.rs";
 
 const fn psci(test: &'static str) -> Killer {
@@ -23,6 +25,13 @@ const TOLD: Killer = loom(
 const NOTIFIED: Killer = loom(
     "virtio::queue::model::a_device_that_rests_is_notified_of_what_it_has_not_found",
     "the buffer is forgotten",
+);
+
+const EDGE: Killer = Killer::new(
+    Checker::Loom,
+    "devices",
+    ("loom_line", "what_is_told_while_the_driver_acknowledges_comes_with_an_edge"),
+    "it was told by no edge",
 );
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -113,5 +122,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "core.state.load(Ordering::Relaxed) == ON",
         )],
         killer: psci("who_finds_that_a_core_is_on_finds_what_came_before_its_first_instruction"),
+    },
+    Mutant {
+        step: "a line falls when its driver has acknowledged something",
+        edits: &[(LINE, "    drive(false);\n    if level() {", "    if level() {")],
+        killer: EDGE,
+    },
+    Mutant {
+        step: "it rises again where there is more",
+        edits: &[(
+            LINE,
+            "    drive(false);\n    if level() {",
+            "    drive(false);\n    if false {",
+        )],
+        killer: EDGE,
     },
 ];
