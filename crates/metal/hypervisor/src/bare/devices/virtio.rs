@@ -54,11 +54,16 @@ pub(crate) struct Ram<'a> {
     waits: bool,
     /// There was no frame for a page that it accessed.
     is_short: Cell<bool>,
+    /// What a caller that waits for nothing has done since it looked for interrupts, in accesses of 64 bytes.
+    done: Cell<usize>,
 }
+
+/// After how many accesses of 64 bytes, or of less, a caller that waits for nothing looks for interrupts.
+const ACCESSES: usize = 64;
 
 impl<'a> Ram<'a> {
     pub(crate) fn new(memory: &'a GuestMemory) -> Self {
-        Self { memory, waits: true, is_short: Cell::new(false) }
+        Self { memory, waits: true, is_short: Cell::new(false), done: Cell::new(0) }
     }
 
     /// The memory as a caller reaches it that has a lock which others wait for: it waits for nothing. A page for which
@@ -101,6 +106,17 @@ impl<'a> Ram<'a> {
         done.map_err(|fault| self.failed(address, fault))
     }
 
+    /// Looks for interrupts now and then, after an access of so many bytes.
+    fn accessed(&self, bytes: usize) {
+        let done = self.done.get() + 1 + bytes / 64;
+        if done < ACCESSES || self.waits {
+            self.done.set(done);
+        } else {
+            self.done.set(0);
+            threads::interrupts::look();
+        }
+    }
+
     fn failed(&self, address: u64, fault: HostFault) -> BadAddress {
         if fault == HostFault::OutOfMemory {
             self.is_short.set(true);
@@ -119,13 +135,17 @@ impl Memory for Ram<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BadAddress> {
         let at = self.place(address, into.len() as u64)?;
         let read = if self.waits { GuestMemory::read } else { GuestMemory::read_now };
-        read(self.memory, at, into).map_err(|fault| self.failed(address, fault))
+        read(self.memory, at, into).map_err(|fault| self.failed(address, fault))?;
+        self.accessed(into.len());
+        Ok(())
     }
 
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BadAddress> {
         let at = self.place(address, from.len() as u64)?;
         let write = if self.waits { GuestMemory::write } else { GuestMemory::write_now };
-        write(self.memory, at, from).map_err(|fault| self.failed(address, fault))
+        write(self.memory, at, from).map_err(|fault| self.failed(address, fault))?;
+        self.accessed(from.len());
+        Ok(())
     }
 
     fn load_acquire(&self, address: u64) -> Result<u16, BadAddress> {
@@ -152,6 +172,7 @@ impl Memory for Ram<'_> {
         });
         Some(places.and_then(|(source, target)| {
             let copied = self.memory.copy_now(target, (other, source), bytes as u64);
+            self.accessed(bytes);
             copied.map_err(|fault| BadCopy::To(self.failed(to, fault)))
         }))
     }

@@ -79,6 +79,13 @@ pub(crate) struct GuestMemory {
     hears: SpinLock<Option<Arc<dyn Hears>>>,
 }
 
+/// Looks for interrupts, if there is more to do.
+fn look_if(is_more: bool) {
+    if is_more {
+        threads::interrupts::look();
+    }
+}
+
 impl GuestMemory {
     /// Memory of `bytes` bytes, rounded up to 2 MiB. None of it has a frame yet.
     pub(crate) fn try_new(world: Arc<World>, bytes: u64) -> Result<Self, OutOfMemory> {
@@ -124,7 +131,7 @@ impl GuestMemory {
 
     /// Writes bytes to it, which the guest may be using.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
-        self.write_by(address, bytes, Self::page, threads::preemption_point)
+        self.write_by(address, bytes, Self::page, |_| threads::preemption_point())
     }
 
     /// The same for a guest that may read it past the caches: what it reads from now on is what was written. All of it is in
@@ -136,9 +143,10 @@ impl GuestMemory {
         })
     }
 
-    /// The same for a caller that has a lock: it waits for nothing, and keeps its processor.
+    /// The same for a caller that has a lock: it waits for nothing, and keeps its processor. It looks for interrupts between two
+    /// pages; the caller sees to that between two calls.
     pub(crate) fn write_now(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
-        self.write_by(address, bytes, Self::page_now, threads::interrupts::look)
+        self.write_by(address, bytes, Self::page_now, look_if)
     }
 
     /// Writes a little-endian number of 32 bits by one access, for a guest that may read it past the caches.
@@ -159,7 +167,7 @@ impl GuestMemory {
         address: u64,
         bytes: &[u8],
         page: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
-        pause: fn(),
+        pause: fn(bool),
     ) -> Result<(), HostFault> {
         let mut at = address;
         let mut rest = bytes;
@@ -170,22 +178,23 @@ impl GuestMemory {
             self.with_page(at, &page, |to| unsafe { copy::write(to, now) })?;
             at += now.len() as u64;
             rest = later;
-            pause();
+            pause(!rest.is_empty());
         }
         Ok(())
     }
 
     /// Reads bytes from it. A page that was never touched is zeroes, and stays without a frame.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
-        self.read_by(address, bytes, threads::preemption_point)
+        self.read_by(address, bytes, |_| threads::preemption_point())
     }
 
-    /// The same for a caller that has a lock: it keeps its processor.
+    /// The same for a caller that has a lock: it keeps its processor, and looks for interrupts as with
+    /// [`GuestMemory::write_now`].
     pub(crate) fn read_now(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
-        self.read_by(address, bytes, threads::interrupts::look)
+        self.read_by(address, bytes, look_if)
     }
 
-    fn read_by(&self, address: u64, bytes: &mut [u8], pause: fn()) -> Result<(), HostFault> {
+    fn read_by(&self, address: u64, bytes: &mut [u8], pause: fn(bool)) -> Result<(), HostFault> {
         let mut at = address;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -201,7 +210,7 @@ impl GuestMemory {
             drop(using);
             at += length as u64;
             rest = later;
-            pause();
+            pause(!rest.is_empty());
         }
         Ok(())
     }
@@ -230,7 +239,7 @@ impl GuestMemory {
                 Ok(())
             })??;
             (to, from) = (to + now, from + now);
-            threads::interrupts::look();
+            look_if(to < end);
         }
         Ok(())
     }
