@@ -57,6 +57,8 @@ pub struct Mmio<D> {
     driver_features_word: u32,
     status: u32,
     interrupts: u32,
+    /// Bytes of chains that were used, and of which the driver wants to be told, but has not been.
+    untold: u64,
 }
 
 impl<D: Device> Mmio<D> {
@@ -74,6 +76,7 @@ impl<D: Device> Mmio<D> {
             driver_features_word: 0,
             status: 0,
             interrupts: 0,
+            untold: 0,
         }
     }
 
@@ -85,6 +88,11 @@ impl<D: Device> Mmio<D> {
     /// The level of its interrupt line: high until the driver has acknowledged all that it was told of.
     pub const fn interrupt(&self) -> bool {
         self.interrupts != 0
+    }
+
+    /// Why its interrupt line is high (`InterruptStatus`): none of its bits are set where the line is low.
+    pub const fn interrupt_status(&self) -> u32 {
+        self.interrupts
     }
 
     /// Whether its rings made no sense: it waits for its reset.
@@ -109,6 +117,7 @@ impl<D: Device> Mmio<D> {
         self.driver_features_word = 0;
         self.status = 0;
         self.interrupts = 0;
+        self.untold = 0;
     }
 
     /// Reads `data.len()` bytes at `offset`. Registers are read by 32 bits at a time, the configuration by any size;
@@ -251,7 +260,7 @@ impl<D: Device> Mmio<D> {
 
     fn serve_next(&mut self, queue: usize, memory: &impl GuestMemory) -> Result<Served, Malformed> {
         let (rules, features) = (self.rules(), self.features);
-        let Self { queues, chain, device, interrupts, .. } = self;
+        let Self { queues, chain, device, .. } = self;
         let queue = &mut queues[queue];
         let Some(head) = queue.next(rules, chain, memory)? else {
             let more = queue.rest(rules, memory)?;
@@ -259,7 +268,7 @@ impl<D: Device> Mmio<D> {
         };
         let written = device.serve(chain, features, memory)?;
         if queue.complete(rules, &[Used { head, written }], memory)? {
-            *interrupts |= USED;
+            self.tell();
         }
         Ok(Served::One)
     }
@@ -357,6 +366,21 @@ impl<D: Device> Mmio<D> {
     /// The driver is told of chains that were used.
     pub(super) fn tell(&mut self) {
         self.interrupts |= USED;
+        self.untold = 0;
+    }
+
+    /// The driver wants to be told of so many bytes that were used, or of some before them. It is told later, but at once if
+    /// the bytes come to `most`.
+    pub(super) fn tell_later(&mut self, bytes: u64, most: u64) {
+        self.untold = self.untold.saturating_add(bytes);
+        if self.untold >= most {
+            self.tell();
+        }
+    }
+
+    /// Whether there is something of which the driver is to be told later.
+    pub(super) const fn is_to_tell(&self) -> bool {
+        self.untold > 0
     }
 
     /// What was found; or `broken`, where the rings made no sense: the device asks for its reset.

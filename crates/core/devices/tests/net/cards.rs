@@ -173,6 +173,11 @@ impl Guest {
         self.memory.store_release(place(queue, 1) + 2, ring.available).unwrap();
     }
 
+    /// The driver wants to be told of nothing of the queue (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
+    pub(crate) fn suppress(&self, queue: u32) {
+        self.memory.store_release(place(queue, 1), 1).unwrap();
+    }
+
     /// The next chain that was used: its head, and how many bytes were written.
     pub(crate) fn used(&mut self, queue: u32) -> Option<(u16, u32)> {
         let ring = &mut self.rings[queue as usize];

@@ -9,6 +9,7 @@ mod saved;
 mod shown;
 #[path = "../common/state.rs"]
 mod state;
+mod told;
 
 use std::collections::VecDeque;
 

@@ -340,7 +340,8 @@ fn virtio(tree: &mut Flat, at: u64, interrupt: u32) {
     tree.begin(&format!("virtio_mmio@{at:x}"));
     tree.texts("compatible", &["virtio,mmio"]);
     tree.addresses("reg", &[at, VIRTIO_BYTES]);
-    tree.cells("interrupts", &[0, interrupt - 32, LEVEL_HIGH]);
+    // Of an interrupt by level the guest comes out when it has ended it. How no edge is lost: `mayfly_devices::line`.
+    tree.cells("interrupts", &[0, interrupt - 32, RISING_EDGE]);
     // Devices reach memory through the caches, as processors do.
     tree.property("dma-coherent", &[]);
     tree.end();

@@ -387,7 +387,8 @@ impl Devices {
             if ram.is_short() {
                 return Err(NoMemory);
             }
-            let deadline = self.clock.advance();
+            let told = self.card.as_ref().map_or(u64::MAX, Card::tell);
+            let deadline = self.clock.advance().min(told);
             self.bell.wait(seen, deadline);
         }
     }

@@ -33,7 +33,7 @@ impl<D: Device> Mmio<D> {
         to.u32(self.driver_features_word);
         to.u32(self.selected);
         to.u32(self.status);
-        to.u32(self.interrupts);
+        to.u32(self.reasons());
         to.u32(D::QUEUES as u32);
         for queue in &self.queues[..D::QUEUES] {
             queue.save(to);
@@ -82,6 +82,7 @@ impl<D: Device> Mmio<D> {
         self.driver_features_word = driver_features_word;
         self.status = status;
         self.interrupts = interrupts;
+        self.untold = 0;
         Ok(())
     }
 
@@ -101,8 +102,14 @@ impl<D: Device> Mmio<D> {
         self.device_features_word = other.device_features_word;
         self.driver_features_word = other.driver_features_word;
         self.status = other.status;
-        self.interrupts = other.interrupts;
+        self.interrupts = other.reasons();
+        self.untold = 0;
         Ok(())
+    }
+
+    /// What its driver has been told of, and is to be told of later: one that goes on tells of it at once.
+    const fn reasons(&self) -> u32 {
+        self.interrupts | if self.is_to_tell() { USED } else { 0 }
     }
 
     const fn check_drained(&self) -> Result<(), NotDrained> {

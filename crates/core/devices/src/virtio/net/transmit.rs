@@ -10,6 +10,10 @@ use crate::virtio::queue::Used;
 /// How many bytes of a frame are its head.
 pub const FRAME_HEAD: usize = 14;
 
+/// How many bytes, and how many frames, are given back at most before the driver is told.
+const MOST_UNTOLD: u64 = 8 << 10;
+const MOST_FRAMES_UNTOLD: u16 = 16;
+
 /// Where a frame's bytes are.
 pub trait Source {
     /// Copies from `offset`, in bytes from the beginning of the frame, within the frame.
@@ -179,17 +183,17 @@ impl Mmio<Net> {
             }
         };
         (packet.head, packet.epoch) = (head, epoch);
-        let mut header = [0; HEADER as usize];
+        let mut begin = [0; HEADER as usize + FRAME_HEAD];
         if packet.chain.writable() != 0 || packet.chain.readable() < HEADER {
             return Err(Malformed);
         }
-        let Packet { chain, frame_head, .. } = packet;
-        let read = chain
-            .read(0, &mut header, memory)
-            .and_then(|()| chain.read(HEADER, frame_head, memory));
-        if let Ok(()) = read {
+        if let Ok(()) = packet.chain.read(0, &mut begin, memory)
+            && let Some((header, head)) = begin.split_first_chunk()
+            && let Ok(head) = head.try_into()
+        {
+            packet.frame_head = head;
             packet.offload =
-                Offload::parse(header, packet.len(), |feature| self.has_agreed(feature));
+                Offload::parse(*header, packet.len(), |feature| self.has_agreed(feature));
         }
         Ok(true)
     }
@@ -197,18 +201,46 @@ impl Mmio<Net> {
     /// Gives a frame back that was [taken](Mmio::take), once; the driver may be told. Nothing happens if the driver has
     /// begun anew since.
     pub fn give_back(&mut self, packet: &Packet, memory: &impl GuestMemory) {
+        if self.complete_frame(packet, memory) {
+            self.tell();
+        }
+    }
+
+    /// The same, but a driver that wants to be told is told later, as by a card whose interrupts are coalesced: with the next
+    /// frame that it receives, or by [`Mmio::tell_of_frames`], which the embedder calls within a time of its choice. So a frame that
+    /// is answered soon interrupts its guest once, and not twice. A driver to which 8 KiB were given back, or 16 frames, or a
+    /// quarter of its queue, is told at once: it may be waiting for that to send more.
+    pub fn give_back_untold(&mut self, packet: &Packet, memory: &impl GuestMemory) {
+        if self.complete_frame(packet, memory) || self.is_to_tell() {
+            let frames = (self.queue(TRANSMIT).0.size / 4).clamp(1, MOST_FRAMES_UNTOLD);
+            self.tell_later(packet.len().max(MOST_UNTOLD / u64::from(frames)), MOST_UNTOLD);
+        }
+    }
+
+    /// Whether a frame was given back of which the driver is to be told, who has not been told.
+    pub fn is_untold(&self) -> bool {
+        self.is_to_tell()
+    }
+
+    /// Tells the driver of frames that were given back, if it is to be told.
+    pub fn tell_of_frames(&mut self) {
+        if self.is_to_tell() {
+            self.tell();
+        }
+    }
+
+    /// Gives a frame back, if the driver has not begun anew since. Returns whether the driver wants to be told.
+    fn complete_frame(&mut self, packet: &Packet, memory: &impl GuestMemory) -> bool {
         if packet.epoch != self.epoch() {
-            return;
+            return false;
         }
         self.gave_back();
         if !self.is_live(TRANSMIT) {
-            return;
+            return false;
         }
         let rules = self.rules();
         let used = [Used { head: packet.head, written: 0 }];
         let done = self.queue(TRANSMIT).0.complete(rules, &used, memory);
-        if self.unless_malformed(done, false) {
-            self.tell();
-        }
+        self.unless_malformed(done, false)
     }
 }

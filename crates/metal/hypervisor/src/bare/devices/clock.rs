@@ -1,7 +1,7 @@
 //! The clock of a guest, and the time of day by which it goes.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_devices::line::settle;
 use mayfly_vm::Device;
@@ -30,6 +30,8 @@ fn now() -> u64 {
 /// A guest's clock.
 pub(crate) struct Clock {
     device: SpinLock<RealTimeClock>,
+    /// Its line may not have the level that the device says.
+    is_unsettled: AtomicBool,
     lines: Arc<Lines>,
     bell: Arc<Bell>,
 }
@@ -42,12 +44,13 @@ impl Clock {
     /// A clock that goes on as `device` was.
     pub(super) fn resumed(device: RealTimeClock, lines: &Arc<Lines>, bell: &Arc<Bell>) -> Self {
         let (lines, bell) = (Arc::clone(lines), Arc::clone(bell));
-        Self { device: SpinLock::new(device), lines, bell }
+        Self { device: SpinLock::new(device), is_unsettled: AtomicBool::new(true), lines, bell }
     }
 
     /// It goes on as `device` was. Its thread looks at it then.
     pub(super) fn go_on(&self, device: RealTimeClock) {
         *self.device.lock() = device;
+        self.is_unsettled.store(true, Ordering::Release);
     }
 
     /// What it is.
@@ -62,12 +65,15 @@ impl Clock {
     /// Raises an alarm that is due. Returns when the next one is, in ticks; `u64::MAX` for never.
     pub(crate) fn advance(&self) -> u64 {
         let now = now();
-        let next = {
+        let (next, has_changed) = {
             let mut device = self.device.lock();
+            let before = device.interrupt();
             device.advance(now);
-            device.next_alarm(now)
+            (device.next_alarm(now), device.interrupt() != before)
         };
-        self.drive();
+        if has_changed || self.is_unsettled.swap(false, Ordering::Acquire) {
+            self.drive();
+        }
         next.map_or(u64::MAX, |seconds| {
             let second = timer::ticks() / timer::frequency() + u64::from(seconds);
             second.saturating_mul(timer::frequency())

@@ -9,7 +9,7 @@ use core::any::Any;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use mayfly_devices::line::settle;
+use mayfly_devices::line::{fall, settle};
 use mayfly_devices::memory::{BadAddress, BadCopy, GuestMemory as Memory};
 use mayfly_devices::virtio::{self, Mmio, Served};
 use mayfly_hypervisor::late::Late;
@@ -36,8 +36,10 @@ pub(crate) struct Virtio<D, S> {
     device: Lock<Registers<D, S>>,
     lines: Arc<Lines>,
     interrupt: u32,
-    /// Its driver has notified it.
+    /// Its driver has notified it, or the thread of the devices is to look for another reason.
     is_notified: AtomicBool,
+    /// Its line may not have the level that the device says. Set before `is_notified`.
+    is_unsettled: AtomicBool,
     bell: Arc<Bell>,
 }
 
@@ -188,15 +190,33 @@ impl<D: virtio::Device, S> Registers<D, S> {
         device.interrupt()
     }
 
-    /// The guest writes. Returns whether it has notified the device, by which no register changes.
-    fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+    /// The guest writes.
+    fn write(&mut self, offset: u64, data: &[u8]) -> Written {
         let device = self.device.get();
-        let is_notified = device.write(offset, data);
-        if let Some(shown) = self.shown.as_mut().filter(|_| !is_notified) {
+        let before = device.interrupt_status();
+        if device.write(offset, data) {
+            return Written::Notified;
+        }
+        if let Some(shown) = &mut self.shown {
             shown.is_written(device);
         }
-        is_notified
+        if before & !device.interrupt_status() != 0 {
+            Written::Acknowledged
+        } else {
+            Written::Changed
+        }
     }
+}
+
+/// What a guest has done by a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// It has notified the device, by which no register changes.
+    Notified,
+    /// It was told of something, and has taken notice, or has reset the device.
+    Acknowledged,
+    /// Something else.
+    Changed,
 }
 
 impl<D: virtio::Device, S> Virtio<D, S> {
@@ -239,6 +259,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
             lines: Arc::clone(lines),
             interrupt,
             is_notified: AtomicBool::new(is_notified),
+            is_unsettled: AtomicBool::new(is_notified),
             bell: Arc::clone(bell),
         }
     }
@@ -264,6 +285,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// It goes on as another device was, which may have been notified, and whose line may have been high. Its thread waits, and
     /// no vCPU has it.
     pub(super) fn goes_on(&self) {
+        self.is_unsettled.store(true, Ordering::Release);
         self.is_notified.store(true, Ordering::Release);
     }
 
@@ -283,8 +305,37 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
     /// Has the thread of the devices come back to it.
     pub(crate) fn look_again(&self) {
-        self.goes_on();
+        self.is_notified.store(true, Ordering::Release);
         self.bell.ring();
+    }
+
+    /// Does something with the device, and has its guest find out what it is told by that, if anything. For the thread of the
+    /// devices.
+    pub(crate) fn act<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> T {
+        let (done, is_told) = self.with(|device| telling(device, then));
+        if is_told {
+            self.drive();
+        }
+        done
+    }
+
+    /// The same for a thread that its vCPUs are not to hold up; unless they keep the lock from it.
+    pub(crate) fn act_soon<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> Option<T> {
+        let (done, is_told) = self.with_soon(|device| telling(device, then))?;
+        if is_told {
+            self.drive_soon();
+        }
+        Some(done)
+    }
+
+    /// Drives its line, if nobody has since that was left to the thread of the devices.
+    pub(crate) fn settle(&self) {
+        // Acquire: the device is as whoever left it has seen it.
+        if self.is_unsettled.load(Ordering::Relaxed)
+            && self.is_unsettled.swap(false, Ordering::Acquire)
+        {
+            self.drive();
+        }
     }
 
     /// Has its guest find its registers in memory, from `at` on. The page gets its frame.
@@ -311,7 +362,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
     /// The same for a thread that its vCPUs are not to hold up: where the line does not settle at once, the thread of the
     /// devices sees to it.
-    pub(crate) fn drive_soon(&self) {
+    fn drive_soon(&self) {
         let level = || {
             let mut registers = self.device.lock_within(PATIENCE, &*self.world)?;
             Some(registers.level())
@@ -321,7 +372,8 @@ impl<D: virtio::Device, S> Virtio<D, S> {
             self.lines.set(self.interrupt, level);
         }
         if driven.is_none() || level() != driven {
-            self.look_again();
+            self.goes_on();
+            self.bell.ring();
         }
     }
 
@@ -330,28 +382,42 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         if !self.take_notice() {
             return;
         }
-        loop {
-            let served = self.with(|device| device.serve(ram));
-            self.drive();
-            if served == Served::Nothing || is_over() {
-                return;
-            }
+        self.settle();
+        while self.act(|device| device.serve(ram)) == Served::One && !is_over() {
             threads::preemption_point();
         }
     }
 }
 
+/// Does something with a device. Returns whether its guest is to be told by that what it did not know.
+fn telling<D: virtio::Device, T>(
+    device: &mut Mmio<D>,
+    then: impl FnOnce(&mut Mmio<D>) -> T,
+) -> (T, bool) {
+    let before = (device.interrupt_status(), device.is_broken());
+    let done = then(device);
+    (done, before != (device.interrupt_status(), device.is_broken()))
+}
+
 impl<D: virtio::Device, S> Virtio<D, S> {
     /// A vCPU writes to its registers. Returns whether it has notified the device, whose thread comes back to it.
     pub(super) fn write_register(&self, offset: u64, data: &[u8]) -> bool {
-        let is_notified = self.device.lock(&*self.world).write(offset, data);
-        if is_notified {
+        let written = self.device.lock(&*self.world).write(offset, data);
+        match written {
             // Release: the thread that takes it sees what the driver wrote before.
-            self.look_again();
-        } else {
-            self.drive();
+            Written::Notified => self.look_again(),
+            Written::Acknowledged => self.acknowledge(),
+            Written::Changed => self.drive(),
         }
-        is_notified
+        written == Written::Notified
+    }
+
+    /// The driver has acknowledged what it was told of: the line falls, since its interrupt is an edge.
+    fn acknowledge(&self) {
+        fall(
+            || self.device.lock(&*self.world).level(),
+            |level| self.lines.set(self.interrupt, level),
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Mmio, Served};
@@ -16,6 +17,7 @@ use crate::bare::devices::lines::Lines;
 use crate::bare::devices::virtio::{Ram, Virtio};
 use crate::bare::own;
 use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::timer;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
@@ -25,6 +27,8 @@ pub(crate) struct Card {
     virtio: Arc<Virtio<Net, [u8; 6]>>,
     place: Place,
     port: SpinLock<Option<Port>>,
+    /// When its driver is told of frames that it got back, in ticks.
+    tells_at: AtomicU64,
 }
 
 /// Where a card is.
@@ -48,6 +52,15 @@ const OWN_BUFFERS: usize = 16;
 /// How many frames of a VM are carried before its other devices are served.
 const FRAMES_AT_ONCE: usize = 64;
 
+/// No time at all.
+const NEVER: u64 = u64::MAX;
+
+/// For how long a driver may not be told of frames that it got back, in ticks: 250 us. Hardware's cards have such delays, of
+/// some tens of microseconds to some hundreds, and drivers set them (`ethtool --coalesce`).
+fn delay() -> u64 {
+    timer::frequency() / 4000
+}
+
 impl Card {
     /// The card of VM `name`, as after a reset, if it is to have one.
     pub(crate) fn try_new(
@@ -60,8 +73,7 @@ impl Card {
         config.network.as_ref()?;
         let mac = config.mac(name);
         let virtio = Virtio::new(world, mac, make, lines, CARD_INTERRUPT, bell);
-        let (virtio, port) = (Arc::new(virtio), SpinLock::new(None));
-        Some(Self { virtio, place: Place::Network(config.clone(), mac), port })
+        Some(Self::of(virtio, Place::Network(config.clone(), mac)))
     }
 
     /// The card of a fork, which goes on as that of its frozen VM. It is on no network, unless the fork is one of a service.
@@ -75,7 +87,12 @@ impl Card {
         card.set_link(seat.is_some());
         let virtio = Virtio::made(world, card, make, lines, CARD_INTERRUPT, bell);
         let place = seat.map_or(Place::Nowhere, Place::Seat);
-        Self { virtio: Arc::new(virtio), place, port: SpinLock::new(None) }
+        Self::of(virtio, place)
+    }
+
+    fn of(virtio: Virtio<Net, [u8; 6]>, place: Place) -> Self {
+        let (port, tells_at) = (SpinLock::new(None), AtomicU64::new(NEVER));
+        Self { virtio: Arc::new(virtio), place, port, tells_at }
     }
 
     /// It is on no network: nor was it before, where its fork goes back, since no fork of a service does.
@@ -159,17 +176,25 @@ impl Card {
         if let Place::Seat(seat) = &self.place {
             seat.give_syn();
         }
+        self.virtio.settle();
         let ram = Ram::at_once(memory);
-        while self.virtio.with(|card| card.serve(&ram)) == Served::One && !is_over() {
-            self.virtio.drive();
+        while self.virtio.act(|card| card.serve(&ram)) == Served::One && !is_over() {
             threads::preemption_point();
         }
         let mut packet = Packet::new();
         let mut carried = 0;
-        while !is_over() && self.virtio.with(|card| card.take(&mut packet, &ram)) {
+        while !is_over() && self.virtio.act(|card| card.take(&mut packet, &ram)) {
             self.carry(&packet, &ram, &is_over);
-            self.virtio.with(|card| card.give_back(&packet, &ram));
-            self.virtio.drive();
+            let untold = self.virtio.act(|card| {
+                let before = card.is_untold();
+                card.give_back_untold(&packet, &ram);
+                (before, card.is_untold())
+            });
+            match untold {
+                (false, true) => self.tells_at.store(timer::ticks() + delay(), Ordering::Relaxed),
+                (true, false) => self.tells_at.store(NEVER, Ordering::Relaxed),
+                _ => {}
+            }
             threads::preemption_point();
             carried += 1;
             if carried == FRAMES_AT_ONCE {
@@ -177,10 +202,18 @@ impl Card {
                 break;
             }
         }
-        // Behind the last frame its line was driven already, unless its rings have made no sense since.
-        if carried == 0 || self.virtio.with(|card| card.is_broken()) {
-            self.virtio.drive();
+    }
+
+    /// Tells its driver of frames that it got back, if it has waited for that long enough. Returns when it will have, in ticks;
+    /// `u64::MAX` for never. For the thread that serves it.
+    pub(crate) fn tell(&self) -> u64 {
+        let at = self.tells_at.load(Ordering::Relaxed);
+        if at > timer::ticks() {
+            return at;
         }
+        self.tells_at.store(NEVER, Ordering::Relaxed);
+        self.virtio.act(Mmio::tell_of_frames);
+        NEVER
     }
 
     fn carry(&self, packet: &Packet, ram: &Ram<'_>, is_over: &impl Fn() -> bool) {

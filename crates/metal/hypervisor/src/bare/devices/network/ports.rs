@@ -199,16 +199,14 @@ fn receive_whole_or_cut(
     // A card whose vCPUs keep its lock from others loses the frame.
     let busy = Err(Lost::NoRoom);
     let received =
-        virtio.with_soon(|card| card.accepts(offload).then(|| card.receive(&whole, source, &ram)));
-    let received = match received {
-        None => return busy,
+        virtio.act_soon(|card| card.accepts(offload).then(|| card.receive(&whole, source, &ram)));
+    match received {
+        None => busy,
         Some(Some(received)) => received,
         Some(None) => cut(len, offload, source, |frame| {
-            virtio.with_soon(|card| card.receive(frame, source, &ram)).unwrap_or(busy)
+            virtio.act_soon(|card| card.receive(frame, source, &ram)).unwrap_or(busy)
         }),
-    };
-    virtio.drive_soon();
-    received
+    }
 }
 
 /// Gives the frames that a frame comes to, when nothing is left to be done, to `each`, up to the first that is lost.
