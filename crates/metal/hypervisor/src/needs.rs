@@ -53,6 +53,8 @@ const THREADS: u64 = 1;
 
 /// Bytes of heap of a VM while it runs, without what the others count.
 const HEAP: u64 = 48 << 10;
+/// Bytes of heap of a disk that is a partition: its requests to the machine's disk, and the map of what is written over it.
+const PARTITION_HEAP: u64 = 12 << 10;
 /// Bytes of heap of a vCPU.
 const VCPU_HEAP: u64 = 6 << 10;
 /// Bytes of heap that a VM takes beside those while it is frozen, and for each vCPU: its state is there in two forms then.
@@ -127,7 +129,9 @@ impl Needs {
             (words * size_of::<u64>() + Blocks::heap_bytes(words)) as u64
         };
         let its = if plan.its { ITS_HEAP } else { 0 };
-        let heap = HEAP_PIECES * (HEAP + its + vcpus * VCPU_HEAP + words(plan.memory));
+        let partition = if plan.partition.is_some() { PARTITION_HEAP } else { 0 };
+        let own = HEAP + its + partition + vcpus * VCPU_HEAP;
+        let heap = HEAP_PIECES * (own + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);
         Self { memory, pages, run, disk, table_frames, heap, disk_heap }
     }
