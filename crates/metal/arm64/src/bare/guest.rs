@@ -173,7 +173,7 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
     fn run(&mut self, requests: &Requests) -> Event {
         loop {
             // Interrupts are masked: one that comes later is pending when the guest is entered.
-            if requests.any() || self.machine.is_to_yield() {
+            if requests.any() {
                 return Event::Request;
             }
             self.machine.before();
@@ -182,8 +182,7 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
             let next = match way {
                 Way::Interrupt => {
                     self.machine.count(Reason::Interrupt);
-                    self.machine.interrupt();
-                    Next::Resume
+                    self.machine.interrupt()
                 }
                 Way::SystemError => {
                     self.machine.after();
@@ -200,6 +199,13 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
                 }
             };
             match next {
+                // What was answered may have woken a thread that comes before this one.
+                Next::Resume
+                    if matches!(way, Way::Synchronous)
+                        && self.machine.is_to_yield(cpu::number()) =>
+                {
+                    return Event::Request;
+                }
                 Next::Resume => {}
                 Next::Yield => return Event::Request,
                 Next::Exit(number) => return Event::Custom(number),
@@ -316,7 +322,8 @@ fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
 
 impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
     fn enter(&mut self, translation: Translation<'_, F>, requests: &Requests) -> Event {
-        if translation.cpu() as usize != cpu::number() {
+        let cpu = cpu::number();
+        if translation.cpu() as usize != cpu || self.machine.is_to_yield(cpu) {
             return Event::Request;
         }
         assert!(translation.tlbs() == self.confinement.tlbs, "the vCPU is one of another machine");

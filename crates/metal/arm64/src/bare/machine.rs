@@ -20,8 +20,9 @@ pub unsafe trait Machine {
     /// The guest has written one of the registers that send software interrupts.
     fn send_interrupt(&mut self, register: SysReg, value: u64);
 
-    /// Whether others are to have the processor before the guest goes on. Asked with interrupts masked, before each entry.
-    fn is_to_yield(&self) -> bool;
+    /// Whether others are to have the processor before the guest goes on. Asked with interrupts masked before an entry, unless
+    /// the guest came out for an interrupt. `cpu` is the processor's number.
+    fn is_to_yield(&self, cpu: usize) -> bool;
 
     /// The guest is about to go on: puts its pending interrupts where it finds them.
     fn before(&mut self);
@@ -45,7 +46,7 @@ pub unsafe trait Machine {
     fn counters_line(&mut self, high: bool);
 
     /// The guest has come out for an interrupt of the hardware's, which is pending on this processor.
-    fn interrupt(&mut self);
+    fn interrupt(&mut self) -> Next;
 
     /// The guest has come out for this reason.
     fn count(&mut self, reason: Reason);

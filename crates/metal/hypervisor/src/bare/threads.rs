@@ -56,7 +56,9 @@ use arm64 as arch;
 pub(crate) use account::Account;
 pub(crate) use arch::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
 pub(crate) use bell::Bell;
-pub(crate) use course::{ThisThread, adopt, has_worked_for, is_over_time, number, on_leave};
+pub(crate) use course::{
+    ThisThread, adopt, has_worked_for, is_over_time, is_over_time_on, number, on_leave,
+};
 pub(crate) use overflow::{overflow, overflow_idle};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;

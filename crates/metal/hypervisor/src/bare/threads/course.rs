@@ -10,7 +10,7 @@ use mayfly_hypervisor::turns::Turn;
 
 use super::account::Account;
 use super::arch::switch_to;
-use super::local::{Local, local};
+use super::local::{Local, local, of};
 use super::scheduler::{SCHEDULER, Scheduler};
 use super::thread::{Leave, Name, Thread};
 use crate::bare::processor::spin::SpinGuard;
@@ -194,6 +194,17 @@ pub(super) fn tick() {
 /// Whether this thread is to let others have the processor.
 pub(crate) fn is_over_time() -> bool {
     local().is_over_time()
+}
+
+/// The same for a caller that knows the number of this processor.
+///
+/// # Safety
+///
+/// It is that number.
+#[inline]
+pub(crate) unsafe fn is_over_time_on(number: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { of(number) }.is_over_time()
 }
 
 /// Lets others that can run have the processor, which is `here`, before this thread has it again. It keeps the

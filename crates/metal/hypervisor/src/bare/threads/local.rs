@@ -35,8 +35,19 @@ static LOCAL: [Local; cpus::MAX] = [const {
 /// This processor's.
 #[inline]
 pub(crate) fn local() -> &'static Local {
+    // SAFETY: this processor's number.
+    unsafe { of(cpu::number()) }
+}
+
+/// That of processor `number`.
+///
+/// # Safety
+///
+/// It is the number of this processor.
+#[inline]
+pub(super) unsafe fn of(number: usize) -> &'static Local {
     // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`this_cpu::prepare`).
-    unsafe { LOCAL.get_unchecked(cpu::number()) }
+    unsafe { LOCAL.get_unchecked(number) }
 }
 
 /// These processors, and their numbers.

@@ -112,8 +112,9 @@ unsafe impl Machine for Board<'_> {
     }
 
     #[inline]
-    fn is_to_yield(&self) -> bool {
-        threads::is_over_time()
+    fn is_to_yield(&self, cpu: usize) -> bool {
+        // SAFETY: this processor's number, as the caller says.
+        unsafe { threads::is_over_time_on(cpu) }
     }
 
     fn before(&mut self) {
@@ -141,7 +142,7 @@ unsafe impl Machine for Board<'_> {
 
     // Out of line: by its name `scripts/switches` tells the instructions of the interrupt from those of the switch.
     #[inline(never)]
-    fn interrupt(&mut self) {
+    fn interrupt(&mut self) -> Next {
         masked::begin();
         serve_others();
         while let Some(number) = gic::acknowledge() {
@@ -162,6 +163,7 @@ unsafe impl Machine for Board<'_> {
             }
             threads::interrupts::handle(number);
         }
+        if threads::is_over_time() { Next::Yield } else { Next::Resume }
     }
 
     fn counters_line(&mut self, high: bool) {
@@ -182,7 +184,7 @@ impl Board<'_> {
     /// is entered next.
     fn look(&mut self) {
         masked::end();
-        self.interrupt();
+        let _ = self.interrupt();
     }
 
     fn start(&self, target: usize, entry: u64, context: u64) -> u64 {
