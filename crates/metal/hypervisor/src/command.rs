@@ -213,7 +213,7 @@ serror NAME                      has the guest of its first vCPU take an SError,
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
 trace print                      prints that, for mayfly check-trace, and stops
 poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
-Commands are separated by ';' in the boot arguments.";
+Commands are separated by ';' in the boot arguments. Ctrl-C ends a wait; what is typed meanwhile is done afterwards.";
 
 impl Command {
     /// Reads a command.
