@@ -263,7 +263,7 @@ impl Monitor {
             Command::Nothing | Command::PowerOff => {}
             Command::Help => HELP.lines().for_each(|line| say!("{line}")),
             Command::List => self.machines.each(|machine| list(machine)),
-            Command::Stat(name) => self.say_all(name.as_deref()),
+            Command::Stat(name) => self.say_all(name.as_deref())?,
             Command::Create { name, like, parameters, arguments } => {
                 self.create(&name, &like, &parameters, arguments)?;
             }
@@ -326,11 +326,16 @@ impl Monitor {
         Ok(())
     }
 
-    /// Prints what the VM of this name has, or what all have; and the program itself.
-    fn say_all(&self, name: Option<&str>) {
+    /// Prints what the VM or the service of this name has, or what all have; and the program itself.
+    ///
+    /// # Errors
+    ///
+    /// That there is none of this name.
+    fn say_all(&self, name: Option<&str>) -> Result<(), String> {
         let is_meant = |its: &str| name.is_none_or(|name| name == its);
         match name {
-            Some(name) => self.machines.find(name).into_iter().for_each(|machine| stat(machine)),
+            Some(name) if self.services.iter().any(|served| served.name == name) => {}
+            Some(name) => stat(&*self.find(name)?),
             None => self.machines.each(|machine| stat(machine)),
         }
         self.services
@@ -340,6 +345,7 @@ impl Monitor {
         own::uplink(None);
         say_heap();
         say_bounds();
+        Ok(())
     }
 
     /// Waits until a VM has printed `text`.
