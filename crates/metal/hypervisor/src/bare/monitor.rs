@@ -121,10 +121,15 @@ impl Monitor {
         let starts = plan.starts;
         let machine = make(plan, None)?;
         self.machines.insert(&machine);
-        if self.front.is_none() {
+        let is_first = self.front.is_none();
+        if is_first {
             self.show(Some(Arc::clone(&machine)));
         }
-        if starts { self.start(&machine) } else { Ok(()) }
+        let begun = if starts { self.start(&machine) } else { Ok(()) };
+        if is_first && begun.is_err() {
+            self.show(None);
+        }
+        begun
     }
 
     /// Does the commands of the boot arguments, and then those that are typed or come by the control port, until one powers the
