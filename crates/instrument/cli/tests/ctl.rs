@@ -262,6 +262,28 @@ fn what_cannot_be_asked_for_is_an_error_of_the_command_line() {
 }
 
 #[test]
+fn a_command_that_there_is_not_is_answered_by_those_of_ctl() {
+    let nowhere = scratch("ctl-nonsense").join("s");
+    for (given, expected) in [
+        (
+            "nonsense",
+            "; there are create, start, stop, destroy, freeze, fork, reset, balloon, stat, events",
+        ),
+        ("baloon", "a similar subcommand exists: 'balloon'"),
+    ] {
+        let output = ctl(&nowhere, &[given]);
+        let said = text(&output.stderr);
+        assert!(said.contains(expected) && !said.contains("doctor"), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{given}");
+    }
+    let said = text(&mayfly(&["metal", "nonsense"]).stderr).to_string();
+    assert!(said.contains("; there are ctl") && !said.contains("doctor"), "{said}");
+    // What no user is shown is not named.
+    let said = text(&mayfly(&["nonsense"]).stderr).to_string();
+    assert!(said.contains("doctor") && !said.contains("phases"), "{said}");
+}
+
+#[test]
 fn what_the_monitor_cannot_read_is_not_sent() {
     let nowhere = scratch("ctl-unread").join("s");
     let long = "x".repeat(2000);
