@@ -222,10 +222,19 @@ fn one_that_says_nothing_or_never_ends_is_waited_for_no_longer_than_was_said() {
         lines.read_to_end(&mut rest).unwrap();
     });
     let output = ctl(&socket, &["--timeout", "1", "events"]);
-    assert!(
-        text(&output.stderr).contains("nothing has come from the machine within 1 s"),
-        "{output:?}"
+    assert_eq!(
+        text(&output.stderr),
+        "mayfly: no event has come within 1 s; another program that is connected to the machine would get them\n"
     );
+    assert_eq!(output.status.code(), Some(3));
+    thread.join().unwrap();
+    let (socket, thread) = played("ctl-one-event", |lines, stream| {
+        stream.write_all(b"{\"version\":1,\"event\":\"ended\",\"name\":\"a\"}\n").unwrap();
+        lines.read_to_end(&mut Vec::new()).unwrap();
+    });
+    let output = ctl(&socket, &["--timeout", "1", "events", "--count", "2"]);
+    assert_eq!(text(&output.stdout), "a has ended\n");
+    assert!(text(&output.stderr).contains("no further event has come within 1 s"), "{output:?}");
     thread.join().unwrap();
 }
 
