@@ -244,12 +244,27 @@ fn meant(error: &clap::Error) -> String {
         _ => return String::new(),
     };
     let slips = |name: &str| strsim::osa_distance(given, name);
-    let all = names();
+    let of = command_of(error);
+    let shown = of.get_subcommands().filter(|command| !command.is_hide_set());
+    let all: Vec<&str> = shown.map(clap::Command::get_name).collect();
     let nearest = all.iter().min_by_key(|name| slips(name));
     match nearest.filter(|name| slips(name) <= SLIPS && slips(name) < name.len().min(given.len())) {
         Some(name) => format!("; tip: a similar subcommand exists: '{name}'"),
         None => format!("; there are {}", all.join(", ")),
     }
+}
+
+/// The command that an error is about: the usage in it has the names that lead there.
+fn command_of(error: &clap::Error) -> clap::Command {
+    let mut command = Args::command();
+    if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) {
+        for word in usage.to_string().split_whitespace() {
+            if let Some(found) = command.find_subcommand(word) {
+                command = found.clone();
+            }
+        }
+    }
+    command
 }
 
 /// Print the completion script of a shell

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{Ctl, Request};
 use crate::failure::Failure;
 use crate::output::Stream;
-use connection::{Connection, Line, VERSION, failed};
+use connection::{Connection, Late, Line, VERSION, failed};
 
 /// How many seconds an answer is waited for, unless the user says otherwise.
 const PATIENCE: u32 = 60;
@@ -197,9 +197,13 @@ fn event(line: &Value) -> Option<String> {
     })
 }
 
+/// Where events go that have not come.
+const ELSEWHERE: &str = "another program that is connected to the machine would get them";
+
 /// Prints events.
 fn follow(mut connection: Connection, count: Option<u32>, as_json: bool) -> Result<(), Failure> {
     let mut seen = 0;
+    connection.awaits(Late("no event has come", ELSEWHERE));
     while count.is_none_or(|count| seen < count) {
         let (line, text) = connection.next()?;
         let Some(event) = event(&line) else { continue };
@@ -208,6 +212,7 @@ fn follow(mut connection: Connection, count: Option<u32>, as_json: bool) -> Resu
             return Ok(());
         }
         seen += 1;
+        connection.awaits(Late("no further event has come", ELSEWHERE));
     }
     Ok(())
 }

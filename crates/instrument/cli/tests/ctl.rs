@@ -222,10 +222,19 @@ fn one_that_says_nothing_or_never_ends_is_waited_for_no_longer_than_was_said() {
         lines.read_to_end(&mut rest).unwrap();
     });
     let output = ctl(&socket, &["--timeout", "1", "events"]);
-    assert!(
-        text(&output.stderr).contains("nothing has come from the machine within 1 s"),
-        "{output:?}"
+    assert_eq!(
+        text(&output.stderr),
+        "mayfly: no event has come within 1 s; another program that is connected to the machine would get them\n"
     );
+    assert_eq!(output.status.code(), Some(3));
+    thread.join().unwrap();
+    let (socket, thread) = played("ctl-one-event", |lines, stream| {
+        stream.write_all(b"{\"version\":1,\"event\":\"ended\",\"name\":\"a\"}\n").unwrap();
+        lines.read_to_end(&mut Vec::new()).unwrap();
+    });
+    let output = ctl(&socket, &["--timeout", "1", "events", "--count", "2"]);
+    assert_eq!(text(&output.stdout), "a has ended\n");
+    assert!(text(&output.stderr).contains("no further event has come within 1 s"), "{output:?}");
     thread.join().unwrap();
 }
 
@@ -259,6 +268,28 @@ fn what_cannot_be_asked_for_is_an_error_of_the_command_line() {
     ] {
         assert_eq!(ctl(&nowhere, arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_command_that_there_is_not_is_answered_by_those_of_ctl() {
+    let nowhere = scratch("ctl-nonsense").join("s");
+    for (given, expected) in [
+        (
+            "nonsense",
+            "; there are create, start, stop, destroy, freeze, fork, reset, balloon, stat, events",
+        ),
+        ("baloon", "a similar subcommand exists: 'balloon'"),
+    ] {
+        let output = ctl(&nowhere, &[given]);
+        let said = text(&output.stderr);
+        assert!(said.contains(expected) && !said.contains("doctor"), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{given}");
+    }
+    let said = text(&mayfly(&["metal", "nonsense"]).stderr).to_string();
+    assert!(said.contains("; there are ctl") && !said.contains("doctor"), "{said}");
+    // What no user is shown is not named.
+    let said = text(&mayfly(&["nonsense"]).stderr).to_string();
+    assert!(said.contains("doctor") && !said.contains("phases"), "{said}");
 }
 
 #[test]

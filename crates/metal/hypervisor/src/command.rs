@@ -213,7 +213,7 @@ serror NAME                      has the guest of its first vCPU take an SError,
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
 trace print                      prints that, for mayfly check-trace, and stops
 poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
-Commands are separated by ';' in the boot arguments.";
+Commands are separated by ';' in the boot arguments. Ctrl-C ends a wait; what is typed meanwhile is done afterwards.";
 
 impl Command {
     /// Reads a command.
@@ -274,10 +274,10 @@ impl Command {
             }
             ("turnover", count) => Self::turnover(count, third, words.next())?,
             ("ask", _) => Self::ask(name(second)?, third, words.next())?,
-            ("lives", Some(number)) => {
-                let count = number
-                    .parse()
-                    .map_err(|_| "lives needs a number of VMs: lives COUNT NAME [MILLISECONDS]")?;
+            ("lives", number) => {
+                let count = number.and_then(|number| number.parse().ok());
+                let count =
+                    count.ok_or("lives needs a number of VMs: lives COUNT NAME [MILLISECONDS]")?;
                 let most = words.next().map_or(Ok(LONGEST_RUN), str::parse);
                 let most = most.map_err(
                     |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
@@ -307,8 +307,9 @@ impl Command {
             ("count", name) => Self::Count(name.map(ToString::to_string)),
             ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
             ("serror", _) => Self::SystemError(name(second)?),
-            ("sleep", Some(number)) => {
-                Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
+            ("sleep", number) => {
+                let number = number.and_then(|number| number.parse().ok());
+                Self::Sleep(number.ok_or("sleep needs a number of milliseconds: sleep 1000")?)
             }
             ("trace", Some("on")) => {
                 let mib = third.map_or(Ok(TRACE), str::parse);
@@ -316,6 +317,7 @@ impl Command {
                 Self::TraceOn(fits.ok_or("trace on takes 1 to 1024 MiB")?)
             }
             ("trace", Some("print")) => Self::TracePrint,
+            ("trace", _) => return Err("trace needs one of two words: trace on, trace print"),
             ("poweroff", _) => Self::PowerOff,
             _ => return Err("there is no such command: try 'help'"),
         })

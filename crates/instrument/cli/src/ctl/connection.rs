@@ -52,7 +52,18 @@ pub(super) struct Connection {
     bytes: Vec<u8>,
     until: Option<Instant>,
     seconds: u64,
+    /// What is said when it has not come in time.
+    late: Late,
 }
+
+/// What has not come in time, and why that may be.
+#[derive(Clone, Copy)]
+pub(super) struct Late(pub(super) &'static str, pub(super) &'static str);
+
+const NOTHING: Late = Late(
+    "nothing has come from the machine",
+    "it serves one connection at a time, and the monitor may be busy",
+);
 
 impl Connection {
     /// Connects to a socket. What is waited for, the connection as well, has to be there after so many seconds.
@@ -69,7 +80,7 @@ impl Connection {
         let (unix, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let socket = socket_with(unix, kind, SocketFlags::CLOEXEC, None).map_err(unable)?;
         let (stream, seconds) = (UnixStream::from(socket), seconds.unwrap_or(0));
-        let connection = Self { stream, bytes: Vec::new(), until, seconds };
+        let connection = Self { stream, bytes: Vec::new(), until, seconds, late: NOTHING };
         loop {
             // For a place in the queue of connections, Linux waits as long as for room for bytes.
             let left = connection.left()?;
@@ -89,10 +100,13 @@ impl Connection {
     }
 
     fn late(&self) -> Failure {
-        let seconds = self.seconds;
-        failed(format!(
-            "nothing has come from the machine within {seconds} s; it serves one connection at a time, and the monitor may be busy"
-        ))
+        let Self { seconds, late: Late(what, why), .. } = self;
+        failed(format!("{what} within {seconds} s; {why}"))
+    }
+
+    /// What is said from now on when nothing has come in time.
+    pub(super) const fn awaits(&mut self, late: Late) {
+        self.late = late;
     }
 
     /// Sends a request. Before it goes an empty line, which ends what another program may have left.

@@ -16,6 +16,23 @@ fn boot_arguments_are_commands() {
 }
 
 #[test]
+fn a_command_that_help_lists_says_what_it_needs() {
+    let lines = HELP.lines().filter(|line| !line.starts_with([' ', 'C']));
+    let commands = lines.map(|line| {
+        let words = line.split_whitespace().take_while(|word| !word.contains(char::is_uppercase));
+        words.take_while(|word| !word.starts_with('[')).take(2).collect::<Vec<_>>()
+    });
+    let mut count = 0;
+    for words in commands {
+        let first = if words[0] == "vm" { words.join(" ") } else { words[0].to_string() };
+        let none = Command::read("nonsense");
+        assert!(none.is_err() && Command::read(&first) != none, "{first}");
+        count += 1;
+    }
+    assert!(count > 30);
+}
+
+#[test]
 fn a_vm_is_created_like_another() {
     let (name, like) = ("b".to_string(), "a".to_string());
     let parameters = vec!["vcpus=2".to_string()];

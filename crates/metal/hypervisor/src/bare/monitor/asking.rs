@@ -109,7 +109,7 @@ impl Monitor {
             busy.retain(|&client| !clients[client].turn(&mut note));
             let next = moments.first().map_or(end, |next| next.0);
             let soon = timer::ticks() + timer::frequency() / 1000;
-            self.rest_until(if busy.is_empty() { next } else { soon }, |_| false);
+            self.rest_until(if busy.is_empty() { next } else { soon }, |_| false)?;
         }
         let answered = delays.values().sum::<usize>();
         let within = |percent: usize| {

@@ -86,18 +86,23 @@ impl Monitor {
 
     /// Waits until so many forks of a service have ended, and none is left; or until the service has ended, which the control
     /// port may be asked for meanwhile.
-    pub(super) fn await_served(&mut self, name: &str, count: u64) {
+    ///
+    /// # Errors
+    ///
+    /// Why they are waited for no longer.
+    pub(super) fn await_served(&mut self, name: &str, count: u64) -> Result<(), String> {
         let found = self.services.iter().find(|served| served.name == name).cloned();
-        let Some(served) = found else { return say!("mayfly: there is no service {name}") };
+        let served = found.ok_or_else(|| format!("there is no service {name}"))?;
         let is_enough = |served: &Served| {
             let forks = served.desk.with(|service| service.forks());
             forks.gone >= count && forks.gone == forks.made
         };
         let is_over = |served: &Served| served.is_over.load(Ordering::Acquire);
-        self.rest_until(u64::MAX, |_| is_enough(&served) || is_over(&served));
+        self.rest_until(u64::MAX, |_| is_enough(&served) || is_over(&served))?;
         if !is_enough(&served) {
-            say!("mayfly: {name} has ended before {count} of its forks had");
+            return Err(format!("{name} has ended before {count} of its forks had"));
         }
+        Ok(())
     }
 
     /// Ends a service, and waits until everything that its forks had is freed. Returns whether there is one of that name.

@@ -13,10 +13,18 @@ use crate::bare::vm::Machine;
 const STEPS: u64 = 40;
 
 /// Measures for so many seconds what part of a processor each VM has, and prints it. `pass` lets time pass until a moment.
-pub(super) fn measure(machines: &[Arc<Machine>], seconds: u64, mut pass: impl FnMut(u64)) {
+///
+/// # Errors
+///
+/// Those of `pass`.
+pub(super) fn measure<E>(
+    machines: &[Arc<Machine>],
+    seconds: u64,
+    mut pass: impl FnMut(u64) -> Result<(), E>,
+) -> Result<(), E> {
     let mut windows = Windows::new(machines.iter().map(|machine| &machine.account));
     for step in 1..=seconds * STEPS {
-        pass(windows.begun + timer::frequency() * step / STEPS);
+        pass(windows.begun + timer::frequency() * step / STEPS)?;
         windows.look();
     }
     for (machine, (least, most)) in machines.iter().zip(windows.bounds()) {
@@ -25,6 +33,7 @@ pub(super) fn measure(machines: &[Arc<Machine>], seconds: u64, mut pass: impl Fn
             machine.plan.name
         );
     }
+    Ok(())
 }
 
 /// The windows of some accounts.

@@ -18,12 +18,10 @@ use crate::bare::threads::{self, Name};
 use crate::bare::world::entropy;
 
 impl Monitor {
-    pub(super) fn shares(&mut self, seconds: u64) {
+    pub(super) fn shares(&mut self, seconds: u64) -> Result<(), String> {
         let mut machines = Vec::new();
         self.machines.each(|machine| machines.push(Arc::clone(machine)));
-        shares::measure(&machines, seconds, |moment| {
-            self.rest_until(moment, |_| false);
-        });
+        shares::measure(&machines, seconds, |moment| self.rest_until(moment, |_| false))
     }
 
     /// Begins to count phases; with a name, ends one.
@@ -79,8 +77,10 @@ impl Monitor {
             let machine = make(Plan { name, ..like.clone() }, None)?;
             self.start(&machine)?;
             let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
-            self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
+            let end = timer::ticks().saturating_add(moment);
+            self.pass_on_until(end, |monitor| monitor.ahead.is_interrupted());
             self.stop(&machine);
+            self.unless_interrupted()?;
         }
         let (frames, bytes) = Possession::lost_since(before);
         say!(

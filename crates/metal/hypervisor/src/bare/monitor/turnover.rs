@@ -95,10 +95,10 @@ impl Monitor {
     ) -> Result<(), String> {
         self.start(machine)?;
         if let Some(milliseconds) = after {
-            self.let_run(milliseconds);
+            self.let_run(milliseconds)?;
             taken.forks.add(entered(machine)?);
             machine.go_back();
-            self.let_run(milliseconds);
+            self.let_run(milliseconds)?;
             taken.resets.add(entered(machine)?);
             taken.given_back += machine.counts.given_back();
         } else {
@@ -109,9 +109,10 @@ impl Monitor {
         Ok(())
     }
 
-    fn let_run(&mut self, milliseconds: u64) {
+    fn let_run(&mut self, milliseconds: u64) -> Result<(), String> {
         let end = timer::ticks() + timer::frequency() * milliseconds / 1000;
-        self.pass_on_until(end, |_| false);
+        self.pass_on_until(end, |monitor| monitor.ahead.is_interrupted());
+        self.unless_interrupted()
     }
 
     /// Has a fork answer a request.
@@ -122,7 +123,7 @@ impl Monitor {
             if !machine.is_running() {
                 return Err(format!("{} has ended before it has answered", machine.plan.name));
             }
-            self.let_run(1);
+            self.let_run(1)?;
         }
         Ok(())
     }
