@@ -7,6 +7,7 @@ use crate::entries::{Kind, Leaf};
 use crate::event::Family;
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
+use crate::window::tables;
 
 const BITS: u32 = ENTRIES.trailing_zeros();
 
@@ -113,6 +114,13 @@ impl Tables {
     /// Those in `frames` of which something is known.
     pub(crate) fn known_in(&self, frames: &Range<u64>) -> Vec<u64> {
         self.known.range(frames.clone()).map(|(frame, _)| *frame).collect()
+    }
+
+    /// The tables in no tree of which an entry leads to the table in `frame`, in one format or another.
+    pub(crate) fn leading_from_no_tree(&self, frame: u64) -> impl Iterator<Item = u64> {
+        let leads = move |bits: &u64| tables(*bits).any(|table| table == frame);
+        let apart = self.known.iter().filter(|(_, table)| table.place.is_none());
+        apart.filter(move |(_, table)| table.entries.iter().any(leads)).map(|(above, _)| *above)
     }
 
     /// Has a root, empty, at `top`, since an event with these tickets.

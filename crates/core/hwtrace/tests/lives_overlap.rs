@@ -215,3 +215,19 @@ fn a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere() {
     let found = broken(&trace("8 9"));
     assert!(found.iter().any(|(rule, _)| *rule == "table-twice"), "{found:?}");
 }
+
+/// A page is written in a table that hangs in one of no tree. That one comes into a tree late, or not at all.
+#[test]
+fn hardware_may_have_marked_a_page_of_a_tree_that_is_known_late() {
+    let trace = "1 2 0 root top=0x100 order=0 levels=4 format=ept
+4 5 0 entry table=0x200 index=0 old=8 new=0x300107
+6 7 0 entry table=0x300 index=0 old=8 new=0x400107
+8 9 0 entry table=0x400 index=83 old=8 new=0x253137
+10 11 0 entry table=0x400 index=83 old=0x253337 new=0x253335
+12 13 0 free frame=0x400 order=0
+";
+    let late = "3 14 0 entry table=0x100 index=0 old=8 new=0x200107\n";
+    assert_eq!(broken(&format!("{trace}{late}")), []);
+    let found = broken(trace);
+    assert!(found.iter().any(|(rule, _)| *rule == "lost-write"), "{found:?}");
+}

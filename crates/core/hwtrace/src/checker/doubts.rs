@@ -138,15 +138,29 @@ impl Checker {
         is_settled && !(may_be_marked && (self.is_any_chosen || self.may_be_linked(table)))
     }
 
-    /// Whether a write that has an entry lead to `table` is not made yet, and may have come.
+    /// Whether a write that has an entry lead to `table`, or to one that leads there and is in no tree, is not made yet, and
+    /// may have come.
     fn may_be_linked(&self, table: u64) -> bool {
         let now = self.taking.last().map_or(u64::MAX, |record| record.end);
-        let leads = |record: &Record| match record.event {
+        let leads = |record: &Record, table: u64| match record.event {
             Event::Entry { new, .. } => tables(new).any(|frame| frame == table),
             _ => false,
         };
-        self.window.of(Key::Link(table), now).next().is_some()
-            || self.waiting.values().flatten().any(|(_, record)| leads(record))
+        let is_to_be_linked = |table: u64| {
+            self.window.of(Key::Link(table), now).next().is_some()
+                || self.waiting.values().flatten().any(|(_, record)| leads(record, table))
+        };
+        let mut seen = vec![table];
+        let mut next = 0;
+        while let Some(&below) = seen.get(next) {
+            if is_to_be_linked(below) {
+                return true;
+            }
+            next += 1;
+            let above = self.tables.leading_from_no_tree(below);
+            seen.extend(above.filter(|above| !seen.contains(above)).collect::<Vec<_>>());
+        }
+        false
     }
 
     /// Whether hardware sees something of a write of an entry.
