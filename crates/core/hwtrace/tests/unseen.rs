@@ -139,3 +139,79 @@ fn a_page_comes_for_one_that_tlbs_have_still_of_the_table_before() {
     assert_eq!(table_goes("tlbi-all id=1 vmid=7", comes), [""; 0]);
     assert_eq!(table_goes(ONE_PAGE, comes), ["break-before-make"]);
 }
+
+/// A page that is mapped before any CPU was in its guest.
+const MAPPED: &str = "
+    0 give frame=0x100 order=0
+    0 give frame=0x300 order=0
+    0 root top=0x100 order=0 levels=1 format=arm
+    0 entry table=0x100 index=5 old=0 new=0x3007ff
+    0 barrier orders=walks
+    0 vmid-take vmid=7 generation=1
+    0 vmid-take vmid=8 generation=1
+";
+
+#[test]
+fn a_guest_is_entered_for_the_first_time_when_its_page_is_free() {
+    let events = "
+        0 free frame=0x300 order=0
+        0 give frame=0x300 order=0
+        1 enter tlb=1 top=0x100 vmid=7
+        1 access tlb=1 vmid=7 gfn=5 frame=0x300 write=1
+        1 leave tlb=1 vmid=7
+    ";
+    assert_eq!(rules(&format!("{MAPPED}{events}")), ["frame-freed"]);
+}
+
+#[test]
+fn a_guest_is_entered_for_the_first_time_when_its_table_is_free() {
+    let events = "
+        0 give frame=0x100 order=0
+        0 give frame=0x200 order=0
+        0 root top=0x100 order=0 levels=2 format=arm
+        0 entry table=0x100 index=0 old=0 new=0x200003
+        0 free frame=0x200 order=0
+        0 barrier orders=walks
+        0 vmid-take vmid=7 generation=1
+        1 enter tlb=1 top=0x100 vmid=7
+        1 leave tlb=1 vmid=7
+    ";
+    assert_eq!(rules(events), ["table-freed"]);
+}
+
+#[test]
+fn a_guest_is_entered_for_the_first_time_when_its_root_is_free() {
+    let events = "
+        0 free frame=0x100 order=0
+        1 enter tlb=1 top=0x100 vmid=7
+        1 leave tlb=1 vmid=7
+    ";
+    assert_eq!(rules(&format!("{MAPPED}{events}")), ["table-freed"]);
+}
+
+#[test]
+fn a_guest_is_entered_under_another_vmid_when_its_page_is_free() {
+    let events = "
+        1 enter tlb=1 top=0x100 vmid=7
+        1 leave tlb=1 vmid=7
+        0 free frame=0x300 order=0
+        0 vmid-give vmid=7
+        1 enter tlb=1 top=0x100 vmid=8
+        1 leave tlb=1 vmid=8
+    ";
+    assert_eq!(rules(&format!("{MAPPED}{events}")), ["frame-freed"]);
+}
+
+#[test]
+fn a_guest_is_entered_again_when_its_page_is_free_and_all_of_its_vmid_invalidated() {
+    let events = "
+        1 enter tlb=1 top=0x100 vmid=7
+        1 leave tlb=1 vmid=7
+        0 free frame=0x300 order=0
+        0 tlbi-all id=1 vmid=7
+        0 tlbi-sync id=1
+        1 enter tlb=1 top=0x100 vmid=7
+        1 leave tlb=1 vmid=7
+    ";
+    assert_eq!(rules(&format!("{MAPPED}{events}")), ["frame-freed"]);
+}
