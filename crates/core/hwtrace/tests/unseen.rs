@@ -215,3 +215,13 @@ fn a_guest_is_entered_again_when_its_page_is_free_and_all_of_its_vmid_invalidate
     ";
     assert_eq!(rules(&format!("{MAPPED}{events}")), ["frame-freed"]);
 }
+
+#[test]
+fn a_guests_page_becomes_a_root() {
+    let events = "
+        1 enter tlb=1 top=0x100 vmid=7
+        0 root top=0x300 order=0 levels=1 format=arm
+        1 leave tlb=1 vmid=7
+    ";
+    assert_eq!(rules(&format!("{MAPPED}{events}")), ["table-mapped"]);
+}
