@@ -258,3 +258,16 @@ fn a_table_is_written_whose_frame_a_guest_has_since() {
     let late = "0 entry table=0x200 index=3 old=0 new=0x3007ff";
     assert_ne!(rules(&format!("{INSIDE}{events}{late}")), [""; 0]);
 }
+
+#[test]
+fn a_root_that_is_gone_is_no_root_that_is_mapped() {
+    let events = "
+        0 give frame=0x400 order=0
+        0 root top=0x400 order=0 levels=1 format=arm
+        0 root-gone top=0x400
+        0 entry table=0x100 index=0 old=0 new=0x200003
+        0 entry table=0x200 index=0 old=0 new=0x4007ff
+        0 barrier orders=walks
+    ";
+    assert_eq!(rules(&format!("{INSIDE}{events}")), [""; 0]);
+}
