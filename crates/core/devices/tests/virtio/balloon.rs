@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use mayfly_devices::memory::GuestMemory;
 use mayfly_devices::virtio::{Balloon, Contents, MOST_RANGES, Mmio, PAGE_BYTES, STATE, Served};
+use mayfly_state::State;
 use proptest::prelude::*;
 
 use crate::ALL;
@@ -326,6 +327,34 @@ proptest! {
             prop_assert_eq!(save(&guest.device), bytes);
             guest.all(&then);
         }
+    }
+}
+
+/// The chain that is next was taken up to within a number of a page, which no balloon does.
+#[test]
+fn a_state_that_was_saved_within_a_number_of_a_page_is_refused_or_taken_to_its_end() {
+    for taken in [1, 2, 3, 5] {
+        let mut guest = Guest::new(VERSION_1);
+        guest.name(INFLATE, &[7, 8], &[]);
+        let mut fields = Vec::new();
+        let bytes = save(&guest.device);
+        let mut section = State::open(&bytes).unwrap().sections().take(STATE, 0).unwrap();
+        while let Ok(byte) = section.u8("byte") {
+            fields.push(byte);
+        }
+        let at = fields.len() - size_of::<u64>();
+        fields[at..].copy_from_slice(&u64::to_le_bytes(taken));
+        let forged = crate::state::saved(STATE, |to| to.bytes(&fields));
+        if load(&mut guest.device, &forged).is_err() {
+            continue;
+        }
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            guest.take();
+            let _ = done.send(());
+        });
+        let waited = is_done.recv_timeout(std::time::Duration::from_secs(5));
+        assert!(waited.is_ok(), "pages are taken for ever from byte {taken} on");
     }
 }
 
