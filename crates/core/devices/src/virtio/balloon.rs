@@ -143,6 +143,7 @@ impl Backend for Balloon {
     fn saved(&self, from: &mut SectionReader<'_>) -> Result<Self, Error> {
         let (target, actual) = (from.u32("pages asked for")?, from.u32("pages had")?);
         let (poison, taken) = (from.u32("poison")?, from.u64("bytes taken")?);
+        from.check("bytes taken", taken, taken.is_multiple_of(NUMBER_BYTES as u64))?;
         Ok(Self { target, actual, poison, taken })
     }
 
