@@ -1,4 +1,4 @@
-//! What an invalidation reaches, and what an entry allows, in each format.
+//! What an invalidation reaches, what an entry allows in each format, and whose a VMID is.
 
 mod common;
 
@@ -105,4 +105,21 @@ fn a_table_in_the_place_of_another_is_one_that_walk_caches_have_to_be_told_of() 
         assert_eq!(replaced("any"), [""; 0], "{format}");
         assert_eq!(replaced("sizes"), ["table-freed"], "{format}");
     }
+}
+
+#[test]
+fn a_vmid_is_kept_for_one_generation() {
+    let rolled = |keeps: &str| {
+        let events = format!(
+            "1 leave tlb=1 vmid=7
+            0 vmid-keep vmid=7 generation=2
+            0 generation generation=2
+            {keeps}
+            0 generation generation=3
+            1 enter tlb=1 top=0x100 vmid=7"
+        );
+        rules("arm", 1, &events)
+    };
+    assert_eq!(rolled("0 vmid-keep vmid=7 generation=3"), [""; 0]);
+    assert_eq!(rolled(""), ["vmid-not-taken"]);
 }
