@@ -31,6 +31,7 @@
 //! before or after, when it is given out next.
 
 mod accesses;
+mod arrivals;
 mod barriers;
 mod doubts;
 mod frames;
@@ -297,7 +298,11 @@ impl Checker {
     fn report(&mut self, line: u64, rule: Rule, what: String) {
         let taken = self.taking.first().map_or(u64::MAX, |record| record.end);
         // What another record asked for may have been taken too early.
-        if self.taking.len() < 2 && self.violations.len() < KEPT {
+        let is_known = |(_, known): &(u64, Violation)| (known.line, known.rule) == (line, rule);
+        if self.taking.len() < 2
+            && self.violations.len() < KEPT
+            && !self.violations.iter().any(is_known)
+        {
             self.violations.push((taken, Violation { line, rule, what }));
         }
     }

@@ -1,6 +1,7 @@
 //! Roots, and tables that are not in a tree yet.
 
 use super::Checker;
+use super::arrivals::Arrival;
 use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
@@ -31,6 +32,10 @@ impl Checker {
         }
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
+        }
+        let arrival = Arrival { line, tickets, by: None, fresh: frames.clone() };
+        for table in frames.clone() {
+            self.check_arrivals(table, &arrival, is_fresh);
         }
         for table in frames {
             self.tables.table(table).linked.get_or_insert((begin, end));

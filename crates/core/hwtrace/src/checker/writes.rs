@@ -1,13 +1,13 @@
 //! What writes of entries come to.
 
+use super::arrivals::{Arrival, Wrong};
 use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::{Kind, PRESENT};
 use crate::event::{Event, Family, Record};
 use crate::lives::Tickets;
-use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Twice, Word, pages};
+use crate::tables::{Found, Twice, Word};
 use crate::vmids::{Need, Stale, Writer};
 
 impl Checker {
@@ -153,24 +153,10 @@ impl Checker {
         if certain && after != Kind::Absent {
             self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
         }
-        let (mut free, mut wrong) = (None, Vec::new());
-        match after {
-            Kind::Absent => {}
-            Kind::Table(below) => wrong = self.check_table(record, below),
-            Kind::Leaf(leaf) => {
-                let frames = leaf.frame..leaf.frame + pages(level);
-                let how = format!("is mapped at guest frame {:#x}", before.gfn);
-                free = self.free_for_certain(&frames, tickets, false, &how);
-                let table = self.table_for_certain(&frames, tickets, &how);
-                wrong.extend(table.map(|what| (Rule::TableMapped, what)));
-                if family.goes_past_caches() {
-                    let unclean = self.unclean_for_certain(&frames, tickets, &how);
-                    wrong.extend(unclean.map(|what| (Rule::NotCleaned, what)));
-                }
-            }
-        }
+        let comes = Found { bits: new, kind: after, ..before };
+        let Wrong { free, rules } = self.check_new(&comes, family, tickets);
         // If that is not certain, the write may be of the table that was in the frame before, or of the next.
-        for (rule, what) in wrong.into_iter().filter(|_| certain) {
+        for (rule, what) in rules.into_iter().filter(|_| certain) {
             self.report(line, rule, what);
         }
         let mut gone = Vec::new();
@@ -189,6 +175,10 @@ impl Checker {
         self.enlist(line, word, &before, tickets);
         if let Some(what) = free {
             self.map_free(line, word, what, tickets, certain);
+        }
+        if let Some(below) = self.table_of(&comes) {
+            let arrival = Arrival { line, tickets, by: Some(word), fresh: 0..0 };
+            self.check_arrivals(below, &arrival, certain);
         }
         self.explain(begin);
         for kind in [before.kind, after] {
@@ -239,47 +229,6 @@ impl Checker {
     /// Whether a walk to the table in `frame` goes by `word`.
     fn leads(&self, word: Word, frame: u64) -> bool {
         self.tables.path(frame).contains(&word)
-    }
-
-    /// What is wrong with the table in frame `below`, to which an entry comes to lead.
-    fn check_table(&mut self, record: &Record, below: u64) -> Vec<(Rule, String)> {
-        let tickets = (record.begin, record.end);
-        let known = self.tables.get(below);
-        if known.is_some_and(|known| known.linked.is_some() && known.place.is_none()) {
-            // Another one, in the same frame.
-            self.hasten_give(below, record.end);
-        }
-        let frames = below..below + 1;
-        let free = self.free_for_certain(&frames, tickets, false, "comes into a tree as a table");
-        let mapped = self.mapped_for_certain(below, tickets);
-        let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
-        while filled(self) < ENTRIES && self.hasten_fill(below, record.end) {}
-        let free = free.map(|what| (Rule::FreeFrame, what));
-        free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()
-    }
-
-    /// What is wrong if one of `frames` was not cleaned for certain, and is mapped by an event at `tickets`; `how` says
-    /// where.
-    fn unclean_for_certain(
-        &mut self,
-        frames: &std::ops::Range<u64>,
-        tickets: Tickets,
-        how: &str,
-    ) -> Option<String> {
-        let (_, end) = tickets;
-        loop {
-            let frame = self.dirty.any_in(frames)?;
-            let cleans = |event: &Event| match *event {
-                Event::Clean { frame: first, count } | Event::Flush { frame: first, count } => {
-                    (first..first + count).contains(&frame)
-                }
-                _ => false,
-            };
-            if !self.hasten(end, |one| cleans(&one.event)) {
-                let is_certain = self.are_certain(&(frame..frame + 1), tickets, false);
-                return is_certain.then(|| format!("frame {frame:#x} {how}"));
-            }
-        }
     }
 
     /// Takes what comes into the table in `frame`, which goes, if that is not of another one in the same frame.

@@ -21,6 +21,11 @@ const fn another_life(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("lives_overlap", test), "left: ")
 }
 
+/// A fault in what a table brings with it.
+const fn comes(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("comes_into_a_tree", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -70,7 +75,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a frame that is free becomes no table",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
+            "core/hwtrace/src/checker/arrivals.rs",
             "let free = free.map(|what| (Rule::FreeFrame, what));",
             "let free = free.map(|what| (Rule::FreeFrame, what)).filter(|_| false);",
         )],
@@ -88,16 +93,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a table is mapped by no entry",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "wrong.extend(table.map(|what| (Rule::TableMapped, what)));",
-            "wrong.extend(table.map(|what| (Rule::TableMapped, what)).filter(|_| false));",
+            "core/hwtrace/src/checker/arrivals.rs",
+            "rules.extend(table.map(|what| (Rule::TableMapped, what)));",
+            "rules.extend(table.map(|what| (Rule::TableMapped, what)).filter(|_| false));",
         )],
         killer: missed("a_guest_is_given_its_own_table", "table-mapped at"),
     },
     Mutant {
         step: "a page that is mapped becomes no table",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
+            "core/hwtrace/src/checker/arrivals.rs",
             "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()",
             "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what)).filter(|_| false)).collect()",
         )],
@@ -211,8 +216,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "an entry that maps a table is of a table that is certain",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "in wrong.into_iter().filter(|_| certain)",
-            "in wrong",
+            "in rules.into_iter().filter(|_| certain)",
+            "in rules",
         )],
         killer: another_life("a_page_may_have_been_mapped_before_its_table_came_into_another_tree"),
     },
@@ -284,5 +289,32 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "(is_led || tickets.0 > 0) && self.is_placed_for_certain",
         )],
         killer: another_life("a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere"),
+    },
+    Mutant {
+        step: "a table that an entry comes to lead to maps no frame that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "if let Some(below) = self.table_of(&comes) {",
+            "if let Some(below) = self.table_of(&comes).filter(|_| false) {",
+        )],
+        killer: comes("a_free_frame_comes_into_a_tree_with_the_table_that_maps_it"),
+    },
+    Mutant {
+        step: "a table that becomes a root maps no frame that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "self.check_arrivals(table, &arrival, is_fresh);",
+            "self.check_arrivals(table, &arrival, is_fresh && line == 0);",
+        )],
+        killer: comes("a_free_frame_comes_into_a_tree_with_the_root_that_maps_it"),
+    },
+    Mutant {
+        step: "a page that comes into a tree was cleaned",
+        edits: &[(
+            "core/hwtrace/src/checker/arrivals.rs",
+            "if family.goes_past_caches() {",
+            "if family.goes_past_caches() && frames.is_empty() {",
+        )],
+        killer: comes("a_frame_that_was_not_cleaned_comes_into_a_tree_with_the_table_that_maps_it"),
     },
 ];
