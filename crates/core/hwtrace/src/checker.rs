@@ -24,7 +24,8 @@
 //!
 //! **What must not come before that**: the entry's next value, where break-before-make is asked for; and a CPU in the
 //! guest under that VMID after the frame of what is stale was free. The checker notes these with what is stale
-//! (*needs*), and judges them when it is invalidated, or when the trace ends.
+//! (*needs*), and judges them when it is invalidated, or when the trace ends. What is free and stays in a tree is
+//! [`overdue`] for guests that are entered later.
 //!
 //! **Frames.** A frame is given out, and free, in turn ([`Lives`]). It is free for certain if no record that gives it out
 //! may have come between. What is known of a table in it ends when it is free, or, where it is not known whether that was
@@ -37,6 +38,7 @@ mod doubts;
 mod frames;
 mod guests;
 mod hasten;
+mod overdue;
 mod settle;
 mod stale;
 mod tenancies;
@@ -45,6 +47,7 @@ mod writes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use self::overdue::Overdue;
 use crate::entries::WRITE;
 use crate::event::{Barrier, Event, Record, Scope};
 use crate::header::Options;
@@ -95,6 +98,8 @@ pub struct Checker {
     stale: BTreeMap<u16, Vec<Stale>>,
     /// How many of those are of an entry.
     stale_words: HashMap<Word, u32>,
+    /// What is free, and still in the tree of a root.
+    overdue: HashMap<u64, Vec<Overdue>>,
     /// Frames that were free before what was stale of them was invalidated.
     free_early: Ranges,
     /// Invalidations that were issued and are not complete, by CPU.

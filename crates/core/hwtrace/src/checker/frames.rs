@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::overdue::Since;
 use super::{Checker, describe};
 use crate::entries::Kind;
 use crate::event::Event;
@@ -88,6 +89,10 @@ impl Checker {
                 && self.is_certain(found.word, tickets, false)
                 && self.is_placed_for_certain(found.word.0, tickets);
             self.add_live(&found, begin, &need, certain);
+            if certain {
+                let since = Since::Mapped(self.tables.since(&found));
+                self.note_overdue(found, since, need);
+            }
         }
         self.lives.free(frames, tickets);
     }
@@ -107,9 +112,13 @@ impl Checker {
             let word = (table, ENTRIES);
             let found = Found { word, root, level: level + 1, gfn, bits: 0, kind };
             let path = self.tables.path(table);
+            let by = path.last().copied();
             let certain = self.are_certain(&(table..table + 1), tickets, true)
                 && path.into_iter().all(|word| self.is_certain(word, tickets, false));
             self.add_live(&found, begin, &need, certain);
+            if certain {
+                self.note_overdue(found, Since::Led(by), need);
+            }
             self.tables.detach(table, &mut Vec::new());
         }
         self.end_table(table, begin);
@@ -225,7 +234,12 @@ impl Checker {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
         if !self.exposed(found.root).is_empty() {
-            self.add_live(&found, begin, &Need { rule, line, end, what, used: None }, certain);
+            let need = Need { rule, line, end, what, used: None };
+            self.add_live(&found, begin, &need, certain);
+            if certain {
+                let since = Since::Mapped(self.tables.since(&found));
+                self.note_overdue(found, since, need);
+            }
         } else if certain {
             self.report(line, rule, what);
         }

@@ -95,7 +95,11 @@ impl Checker {
             self.recent.push_back(Recent { vmid, stale, sync, end });
             return;
         }
-        *self.stale_words.entry(word).or_default() += 1;
+        self.push_stale(vmid, stale);
+    }
+
+    pub(super) fn push_stale(&mut self, vmid: u16, stale: Stale) {
+        *self.stale_words.entry(stale.word).or_default() += 1;
         self.stale.entry(vmid).or_default().push(stale);
     }
 

@@ -40,6 +40,7 @@ impl Checker {
         for table in frames {
             self.tables.table(table).linked.get_or_insert((begin, end));
         }
+        self.overdue.remove(&top);
         self.explain(begin);
         self.apply_known();
     }
@@ -51,6 +52,7 @@ impl Checker {
         }
         let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
         self.gone.insert(top, end);
+        self.overdue.remove(&top);
         for table in top..top + (1 << order) {
             self.tables.detach(table, &mut Vec::new());
         }

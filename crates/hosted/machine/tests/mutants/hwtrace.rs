@@ -26,6 +26,11 @@ const fn comes(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("comes_into_a_tree", test), "left: ")
 }
 
+/// A guest that is entered after the fault.
+const fn enters(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("enters_late", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -316,5 +321,23 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "if family.goes_past_caches() && frames.is_empty() {",
         )],
         killer: comes("a_frame_that_was_not_cleaned_comes_into_a_tree_with_the_table_that_maps_it"),
+    },
+    Mutant {
+        step: "a guest that is entered has nothing that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "if is_first {",
+            "if is_first && vmid == 0 {",
+        )],
+        killer: enters("a_guest_is_entered_for_the_first_time_when_its_page_is_free"),
+    },
+    Mutant {
+        step: "a page that is mapped again after it was free is another",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "&& Since::Mapped(self.tables.since(found)) == *since",
+            "",
+        )],
+        killer: enters("a_guest_is_entered_when_its_page_is_free_no_more_or_nowhere_mapped"),
     },
 ];
