@@ -35,6 +35,7 @@ mod accesses;
 mod arrivals;
 mod barriers;
 mod doubts;
+mod forgotten;
 mod frames;
 mod guests;
 mod hasten;
@@ -96,8 +97,8 @@ pub struct Checker {
     /// Entries to guests.
     enters: u64,
     stale: BTreeMap<u16, Vec<Stale>>,
-    /// How many of those are of an entry.
-    stale_words: HashMap<Word, u32>,
+    /// How many of those are of a root, and begin at a guest frame.
+    stale_places: BTreeMap<(u64, u64), u32>,
     /// What is free, and still in the tree of a root.
     overdue: HashMap<u64, Vec<Overdue>>,
     /// Frames that were free before what was stale of them was invalidated.

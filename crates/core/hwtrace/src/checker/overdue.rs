@@ -51,13 +51,14 @@ impl Checker {
                 }
             };
             if is_certain {
-                let Found { word, level, gfn, bits, kind, .. } = *found;
+                let Found { word, root, level, gfn, bits, kind } = *found;
                 let tickets = (tickets.0, tickets.0);
                 let writer = Writer { cpu: u32::MAX, tickets, is_seen_late: false };
                 self.push_stale(
                     vmid,
                     Stale {
                         word,
+                        root,
                         level,
                         gfn,
                         bits,

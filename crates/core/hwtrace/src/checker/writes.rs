@@ -8,7 +8,7 @@ use crate::event::{Event, Family, Record};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::{Found, Twice, Word};
-use crate::vmids::{Need, Stale, Writer};
+use crate::vmids::Writer;
 
 impl Checker {
     /// Takes the write of an entry.
@@ -150,9 +150,6 @@ impl Checker {
             self.hasten_entries(below, end);
         }
         let after = family.kind(level, new);
-        if certain && after != Kind::Absent {
-            self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
-        }
         let comes = Found { bits: new, kind: after, ..before };
         let Wrong { free, rules } = self.check_new(&comes, family, tickets);
         // If that is not certain, the write may be of the table that was in the frame before, or of the next.
@@ -173,6 +170,9 @@ impl Checker {
             }
         }
         self.enlist(line, word, &before, tickets);
+        if certain && after != Kind::Absent {
+            self.check_forgotten(line, tickets, &before);
+        }
         if let Some(what) = free {
             self.map_free(line, word, what, tickets, certain);
         }
@@ -249,43 +249,6 @@ impl Checker {
             if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
                 let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));
                 self.hasten(before, |one| is_it(&one.event));
-            }
-        }
-    }
-
-    /// All TLBs must have forgotten each value of the entry that `needs` says so of, before the write on `line`, which ended
-    /// at `end`, gives it another.
-    fn check_forgotten(
-        &mut self,
-        line: u64,
-        end: u64,
-        (table, index): Word,
-        needs: impl Fn(u64) -> bool,
-    ) {
-        let need = |bits: u64| {
-            let what = format!(
-                "entry {index} of table {table:#x} was {bits:#x}, and has another value before all TLBs have forgotten that"
-            );
-            Need { rule: Rule::BreakBeforeMake, line, end, what, used: None }
-        };
-        let is_it = |stale: &Stale| stale.word == (table, index) && needs(stale.bits);
-        if self.stale_words.contains_key(&(table, index)) {
-            for stale in self.stale.values_mut().flatten().filter(|stale| is_it(stale)) {
-                stale.needs.push(need(stale.bits));
-            }
-        }
-        // A write that waited for the one before may come after the invalidation that it did not wait for.
-        if end < self.synced {
-            let late = self.recent.iter().filter(|recent| {
-                end < recent.sync
-                    && recent.stale.certain
-                    && is_it(&recent.stale)
-                    && !self.may_be_complete(recent.vmid, &recent.stale, end)
-            });
-            let broken: Vec<_> =
-                late.map(|recent| (need(recent.stale.bits), recent.vmid)).collect();
-            for (Need { rule, line, what, .. }, vmid) in broken {
-                self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
     }

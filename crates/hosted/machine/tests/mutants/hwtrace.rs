@@ -31,6 +31,11 @@ const fn enters(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("enters_late", test), "left: ")
 }
 
+/// Break-before-make by way of another entry.
+const fn elsewhere(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("made_elsewhere", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -339,5 +344,23 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "",
         )],
         killer: enters("a_guest_is_entered_when_its_page_is_free_no_more_or_nowhere_mapped"),
+    },
+    Mutant {
+        step: "TLBs have forgotten what another entry had at the guest frames of one that is made",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "!stale.live && stale.writer.tickets.1 < begin",
+            "stale.writer.tickets.1 < begin && stale.word == made.word",
+        )],
+        killer: elsewhere("a_page_comes_for_one_that_tlbs_have_still_of_the_table_before"),
+    },
+    Mutant {
+        step: "a block is made of pages that TLBs have forgotten",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "family.breaks() && matches!(found.kind, Kind::Leaf(_))",
+            "family.breaks() && matches!(found.kind, Kind::Table(_))",
+        )],
+        killer: elsewhere("a_block_comes_for_pages_that_tlbs_have_still"),
     },
 ];
