@@ -35,60 +35,6 @@ const INSIDE: &str = "
     1 enter tlb=1 top=0x100 vmid=7
 ";
 
-/// A page that is mapped before any CPU was in its guest.
-const MAPPED: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x300 order=0
-    0 root top=0x100 order=0 levels=1 format=arm
-    0 entry table=0x100 index=5 old=0 new=0x3007ff
-    0 barrier orders=walks
-    0 vmid-take vmid=7 generation=1
-    0 vmid-take vmid=8 generation=1
-";
-
-#[test]
-fn a_guests_page_becomes_a_root() {
-    let events = "
-        1 enter tlb=1 top=0x100 vmid=7
-        0 root top=0x300 order=0 levels=1 format=arm
-        1 leave tlb=1 vmid=7
-    ";
-    assert_eq!(rules(&format!("{MAPPED}{events}")), ["table-mapped"]);
-}
-
-#[test]
-fn a_table_of_a_tree_is_filled() {
-    let events = "
-        0 fill table=0x200 index=0 count=512 value=0x2000007ff step=0x1000
-        0 entry table=0x100 index=0 old=0 new=0x200003
-        0 barrier orders=walks
-        0 fill table=0x200 index=0 count=512 value=0x4000007ff step=0x1000
-        0 barrier orders=walks
-        1 leave tlb=1 vmid=7
-    ";
-    assert_ne!(rules(&format!("{INSIDE}{events}")), [""; 0]);
-}
-
-#[test]
-fn a_table_is_written_whose_frame_a_guest_has_since() {
-    let events = "
-        0 entry table=0x100 index=0 old=0 new=0x200003
-        0 barrier orders=walks
-        0 entry table=0x100 index=0 old=0x200003 new=0
-        0 barrier orders=walks
-        0 tlbi-all id=1 vmid=7
-        0 tlbi-sync id=1
-        0 free frame=0x200 order=0
-        0 give frame=0x200 order=0
-        0 entry table=0x100 index=0 old=0 new=0x201003
-        0 entry table=0x201 index=0 old=0 new=0x2007ff
-        0 barrier orders=walks
-    ";
-    assert_eq!(rules(&format!("{INSIDE}{events}")), [""; 0]);
-    let late = "0 entry table=0x200 index=3 old=0 new=0x3007ff";
-    assert_ne!(rules(&format!("{INSIDE}{events}{late}")), [""; 0]);
-}
-
 #[test]
 fn a_root_that_is_gone_is_no_root_that_is_mapped() {
     let events = "

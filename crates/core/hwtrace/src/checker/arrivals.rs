@@ -107,7 +107,7 @@ impl Checker {
         }
         let frames = below..below + 1;
         let free = self.free_for_certain(&frames, tickets, false, "comes into a tree as a table");
-        let mapped = self.mapped_for_certain(below, tickets);
+        let mapped = self.mapped_for_certain(below, tickets, false, "comes into a tree");
         let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
         while filled(self) < ENTRIES && self.hasten_fill(below, end) {}
         let free = free.map(|what| (Rule::FreeFrame, what));

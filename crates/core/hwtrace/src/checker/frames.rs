@@ -271,21 +271,41 @@ impl Checker {
         None
     }
 
-    /// What is wrong if the table in `frame`, which comes into a tree at `tickets`, is mapped for certain.
+    /// Reports what [`Checker::mapped_for_certain`] finds wrong.
+    pub(super) fn check_unmapped(
+        &mut self,
+        line: u64,
+        table: u64,
+        tickets: Tickets,
+        own: bool,
+        what: &str,
+    ) {
+        if let Some(what) = self.mapped_for_certain(table, tickets, own, what) {
+            self.report(line, Rule::TableMapped, what);
+        }
+    }
+
+    /// What is wrong if the table in `frame` is mapped for certain when an event comes at `tickets`, of which `what` says
+    /// what it does to it; and `own`, whether it is part of the frame's life.
     ///
     /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
     /// the frame become a table meanwhile.
-    pub(super) fn mapped_for_certain(&mut self, frame: u64, tickets: Tickets) -> Option<String> {
+    pub(super) fn mapped_for_certain(
+        &mut self,
+        frame: u64,
+        tickets: Tickets,
+        own: bool,
+        what: &str,
+    ) -> Option<String> {
         let entries = self.mapping(frame, 0, tickets);
         let may_be_freed_since = |since| self.lives.of(frame).may_end_after(since);
         let is_of_this_life =
             |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
         let found = entries.iter().find(is_of_this_life)?;
-        let is_certain = self.are_certain(&(frame..frame + 1), tickets, false)
+        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own)
             && self.is_certain(found.word, tickets, false)
             && self.is_placed_for_certain(found.word.0, tickets);
-        is_certain
-            .then(|| format!("table {frame:#x} comes into a tree, and {} maps it", describe(found)))
+        is_certain.then(|| format!("table {frame:#x} {what}, and {} maps it", describe(found)))
     }
 }
 

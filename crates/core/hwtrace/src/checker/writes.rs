@@ -132,11 +132,15 @@ impl Checker {
         }
         let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
         let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
-        if self.tables.found(word).is_none() && !(may_be_linked && self.hasten_link(table, end)) {
+        let is_placed =
+            self.tables.found(word).is_some() || may_be_linked && self.hasten_link(table, end);
+        if !is_placed && self.is_certain(word, tickets, true) {
+            self.check_unmapped(line, table, tickets, false, "is written");
+        }
+        let Some(before) = self.tables.found(word) else {
             self.tables.put(word, new, end);
             return;
-        }
-        let Some(before) = self.tables.found(word) else { return };
+        };
         let family = self.tables.get(table).and_then(|table| table.family);
         let Some(family) = family else { return };
         let (level, old) = (before.level, before.bits);

@@ -36,6 +36,11 @@ const fn elsewhere(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("made_elsewhere", test), "left: ")
 }
 
+/// A page of a guest that is a table.
+const fn page(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("tables_and_pages", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -362,5 +367,46 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "family.breaks() && matches!(found.kind, Kind::Table(_))",
         )],
         killer: elsewhere("a_block_comes_for_pages_that_tlbs_have_still"),
+    },
+    Mutant {
+        step: "a page of a guest becomes no root",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            r#"self.check_unmapped(line, table, tickets, true, "is part of a root");"#,
+            "let _ = table;",
+        )],
+        killer: page("a_guests_page_becomes_a_root"),
+    },
+    Mutant {
+        step: "a page of a guest is not written as a table",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            r#"self.check_unmapped(line, table, tickets, false, "is written");"#,
+            "",
+        )],
+        killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
+    },
+    Mutant {
+        step: "a page of a guest is not filled as a table",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            r#"self.check_unmapped(line, table, (begin, end), true, "is filled");"#,
+            "",
+        )],
+        killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
+    },
+    Mutant {
+        step: "a table is filled before it is in a tree",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "if is_led && self.stays_for_certain(table, (begin, end), true) {",
+            "if is_led && self.stays_for_certain(table, (begin, end), true) && count == 0 {",
+        )],
+        killer: Killer::new(
+            Checker::Test,
+            "hwtrace",
+            ("filled_late", "a_table_of_a_tree_is_filled"),
+            "left: ",
+        ),
     },
 ];
