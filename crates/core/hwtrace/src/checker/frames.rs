@@ -264,11 +264,24 @@ impl Checker {
                 && is_of_this_life
                 && !self.hasten_free(table, end)
                 && self.are_certain(&(table..table + 1), tickets, false)
+                && self.is_walked(table, tickets)
             {
                 return Some(format!("table {table:#x} {what}"));
             }
         }
         None
+    }
+
+    /// Whether walks come to the table in `frame` for certain when an event comes at `tickets`: it is in a tree, or was, and
+    /// walk caches may have it still.
+    fn is_walked(&mut self, frame: u64, tickets: Tickets) -> bool {
+        let (_, end) = tickets;
+        if !self.hasten_unlink(frame, end) {
+            return self.is_placed_for_certain(frame, tickets);
+        }
+        let all = self.stale.iter().flat_map(|(vmid, list)| list.iter().map(|one| (*vmid, one)));
+        let mut tables = all.filter(|(_, stale)| stale.kind == Kind::Table(frame));
+        tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))
     }
 
     /// Reports what [`Checker::mapped_for_certain`] finds wrong.

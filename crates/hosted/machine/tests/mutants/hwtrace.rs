@@ -409,4 +409,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "left: ",
         ),
     },
+    Mutant {
+        step: "a root that is gone is no table",
+        edits: &[("core/hwtrace/src/checker/frames.rs", "&& self.is_walked(table, tickets)", "")],
+        killer: page("a_root_that_is_gone_is_no_root_that_is_mapped"),
+    },
+    Mutant {
+        step: "a table that is unlinked is one until walk caches have forgotten it",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))",
+            "tables.any(|(vmid, stale)| !stale.certain && !self.may_be_complete(vmid, stale, end))",
+        )],
+        killer: page("a_table_that_was_unlinked_is_mapped"),
+    },
 ];
