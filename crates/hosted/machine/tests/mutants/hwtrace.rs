@@ -238,11 +238,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a table is in doubt where the entry that leads to it is",
-        edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "self.lives.doubt(below..below + 1, end);",
-            "",
-        )],
+        edits: &[
+            ("core/hwtrace/src/checker/writes.rs", "self.lives.doubt(below..below + 1, end);", ""),
+            ("core/hwtrace/src/checker/frames.rs", "&& self.is_walked(table, tickets)", ""),
+        ],
         killer: another_life(
             "a_page_that_may_have_been_mapped_after_its_table_was_a_root_is_no_table",
         ),
@@ -269,11 +268,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a table that is put into a tree while its frame is given out is none of before",
-        edits: &[(
-            "core/hwtrace/src/tables.rs",
-            "        table.reach = table.reach.max(tickets.1);\n",
-            "",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/tables.rs",
+                "        table.reach = table.reach.max(tickets.1);\n",
+                "",
+            ),
+            (
+                "core/hwtrace/src/checker/arrivals.rs",
+                "come.extend(below.map(|below| (below, certain)));",
+                "come.extend(below.filter(|_| false).map(|below| (below, certain)));",
+            ),
+        ],
         killer: another_life(
             "a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree",
         ),
