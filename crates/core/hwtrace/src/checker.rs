@@ -24,18 +24,22 @@
 //!
 //! **What must not come before that**: the entry's next value, where break-before-make is asked for; and a CPU in the
 //! guest under that VMID after the frame of what is stale was free. The checker notes these with what is stale
-//! (*needs*), and judges them when it is invalidated, or when the trace ends.
+//! (*needs*), and judges them when it is invalidated, or when the trace ends. What is free and stays in a tree is
+//! [`overdue`] for guests that are entered later.
 //!
 //! **Frames.** A frame is given out, and free, in turn ([`Lives`]). It is free for certain if no record that gives it out
 //! may have come between. What is known of a table in it ends when it is free, or, where it is not known whether that was
 //! before or after, when it is given out next.
 
 mod accesses;
+mod arrivals;
 mod barriers;
 mod doubts;
+mod forgotten;
 mod frames;
 mod guests;
 mod hasten;
+mod overdue;
 mod settle;
 mod stale;
 mod tenancies;
@@ -44,6 +48,7 @@ mod writes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use self::overdue::Overdue;
 use crate::entries::WRITE;
 use crate::event::{Barrier, Event, Record, Scope};
 use crate::header::Options;
@@ -92,8 +97,10 @@ pub struct Checker {
     /// Entries to guests.
     enters: u64,
     stale: BTreeMap<u16, Vec<Stale>>,
-    /// How many of those are of an entry.
-    stale_words: HashMap<Word, u32>,
+    /// How many of those are of a root, and begin at a guest frame.
+    stale_places: BTreeMap<(u64, u64), u32>,
+    /// What is free, and still in the tree of a root.
+    overdue: HashMap<u64, Vec<Overdue>>,
     /// Frames that were free before what was stale of them was invalidated.
     free_early: Ranges,
     /// Invalidations that were issued and are not complete, by CPU.
@@ -297,7 +304,11 @@ impl Checker {
     fn report(&mut self, line: u64, rule: Rule, what: String) {
         let taken = self.taking.first().map_or(u64::MAX, |record| record.end);
         // What another record asked for may have been taken too early.
-        if self.taking.len() < 2 && self.violations.len() < KEPT {
+        let is_known = |(_, known): &(u64, Violation)| (known.line, known.rule) == (line, rule);
+        if self.taking.len() < 2
+            && self.violations.len() < KEPT
+            && !self.violations.iter().any(is_known)
+        {
             self.violations.push((taken, Violation { line, rule, what }));
         }
     }

@@ -111,10 +111,15 @@ impl Family {
         }
     }
 
+    /// Whether there are entries that must not become another but by way of an absent one.
+    pub(crate) fn breaks(self) -> bool {
+        matches!(self, Self::Arm | Self::ArmFwb)
+    }
+
     /// Whether `old` must not become `new`, both present, but by way of an absent entry that every TLB has been told
     /// of. On Arm alone. Two that no party may write are taken to hold the same bytes, since a trace does not say.
     pub(crate) fn requires_break(self, level: u32, old: u64, new: u64) -> bool {
-        if !matches!(self, Self::Arm | Self::ArmFwb) {
+        if !self.breaks() {
             return false;
         }
         match (self.kind(level, old), self.kind(level, new)) {

@@ -33,11 +33,11 @@ pub enum Rule {
     FreeFrame,
     /// A frame is given out that is given out already.
     GivenTwice,
-    /// A guest is given a frame that is a table, or uses one, or a frame that a guest has becomes one.
+    /// A guest is given a frame that is a table, or uses one, or a frame that a guest has becomes one, or is written as one.
     TableMapped,
     /// A guest is said to use a TLB under a VMID under which the CPU has left the guest.
     AccessOutside,
-    /// An entry was not what the last write of it had left: a write is missing.
+    /// An entry was not what the last write of it had left: a write is missing. Or a table that is in a tree was filled.
     LostWrite,
 }
 

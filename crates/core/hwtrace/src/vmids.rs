@@ -72,6 +72,8 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) struct Stale {
     pub(crate) word: Word,
+    /// The root in whose tree it was.
+    pub(crate) root: u64,
     pub(crate) level: u32,
     pub(crate) gfn: u64,
     pub(crate) bits: u64,

@@ -213,6 +213,11 @@ impl Checker {
 
     /// Whether the place of the table in `frame` at `tickets` is certain.
     pub(super) fn is_placed_for_certain(&self, frame: u64, tickets: Tickets) -> bool {
+        self.stays_for_certain(frame, tickets, false)
+    }
+
+    /// The same, where the event at `tickets` is part of the frame's life if `own` says so.
+    pub(super) fn stays_for_certain(&self, frame: u64, tickets: Tickets, own: bool) -> bool {
         let path = self.tables.path(frame);
         let last = path.last().copied();
         let is_other = |one: &Record| super::word_of(one).is_some_and(|word| Some(word) != last);
@@ -221,7 +226,7 @@ impl Checker {
         };
         last.as_ref().is_none_or(leads)
             && !self.window.of(Key::Link(frame), tickets.1).any(is_other)
-            && self.are_certain(&(frame..frame + 1), tickets, false)
+            && self.are_certain(&(frame..frame + 1), tickets, own)
             && path.into_iter().all(|word| self.is_certain(word, tickets, false))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::overdue::Since;
 use super::{Checker, describe};
 use crate::entries::Kind;
 use crate::event::Event;
@@ -88,6 +89,10 @@ impl Checker {
                 && self.is_certain(found.word, tickets, false)
                 && self.is_placed_for_certain(found.word.0, tickets);
             self.add_live(&found, begin, &need, certain);
+            if certain {
+                let since = Since::Mapped(self.tables.since(&found));
+                self.note_overdue(found, since, need);
+            }
         }
         self.lives.free(frames, tickets);
     }
@@ -107,9 +112,13 @@ impl Checker {
             let word = (table, ENTRIES);
             let found = Found { word, root, level: level + 1, gfn, bits: 0, kind };
             let path = self.tables.path(table);
+            let by = path.last().copied();
             let certain = self.are_certain(&(table..table + 1), tickets, true)
                 && path.into_iter().all(|word| self.is_certain(word, tickets, false));
             self.add_live(&found, begin, &need, certain);
+            if certain {
+                self.note_overdue(found, Since::Led(by), need);
+            }
             self.tables.detach(table, &mut Vec::new());
         }
         self.end_table(table, begin);
@@ -225,7 +234,12 @@ impl Checker {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
         if !self.exposed(found.root).is_empty() {
-            self.add_live(&found, begin, &Need { rule, line, end, what, used: None }, certain);
+            let need = Need { rule, line, end, what, used: None };
+            self.add_live(&found, begin, &need, certain);
+            if certain {
+                let since = Since::Mapped(self.tables.since(&found));
+                self.note_overdue(found, since, need);
+            }
         } else if certain {
             self.report(line, rule, what);
         }
@@ -250,6 +264,7 @@ impl Checker {
                 && is_of_this_life
                 && !self.hasten_free(table, end)
                 && self.are_certain(&(table..table + 1), tickets, false)
+                && self.is_walked(table, tickets)
             {
                 return Some(format!("table {table:#x} {what}"));
             }
@@ -257,21 +272,53 @@ impl Checker {
         None
     }
 
-    /// What is wrong if the table in `frame`, which comes into a tree at `tickets`, is mapped for certain.
+    /// Whether walks come to the table in `frame` for certain when an event comes at `tickets`: it is in a tree, or was, and
+    /// walk caches may have it still.
+    fn is_walked(&mut self, frame: u64, tickets: Tickets) -> bool {
+        let (_, end) = tickets;
+        if !self.hasten_unlink(frame, end) {
+            return self.is_placed_for_certain(frame, tickets);
+        }
+        let all = self.stale.iter().flat_map(|(vmid, list)| list.iter().map(|one| (*vmid, one)));
+        let mut tables = all.filter(|(_, stale)| stale.kind == Kind::Table(frame));
+        tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))
+    }
+
+    /// Reports what [`Checker::mapped_for_certain`] finds wrong.
+    pub(super) fn check_unmapped(
+        &mut self,
+        line: u64,
+        table: u64,
+        tickets: Tickets,
+        own: bool,
+        what: &str,
+    ) {
+        if let Some(what) = self.mapped_for_certain(table, tickets, own, what) {
+            self.report(line, Rule::TableMapped, what);
+        }
+    }
+
+    /// What is wrong if the table in `frame` is mapped for certain when an event comes at `tickets`, of which `what` says
+    /// what it does to it; and `own`, whether it is part of the frame's life.
     ///
     /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
     /// the frame become a table meanwhile.
-    pub(super) fn mapped_for_certain(&mut self, frame: u64, tickets: Tickets) -> Option<String> {
+    pub(super) fn mapped_for_certain(
+        &mut self,
+        frame: u64,
+        tickets: Tickets,
+        own: bool,
+        what: &str,
+    ) -> Option<String> {
         let entries = self.mapping(frame, 0, tickets);
         let may_be_freed_since = |since| self.lives.of(frame).may_end_after(since);
         let is_of_this_life =
             |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
         let found = entries.iter().find(is_of_this_life)?;
-        let is_certain = self.are_certain(&(frame..frame + 1), tickets, false)
+        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own)
             && self.is_certain(found.word, tickets, false)
             && self.is_placed_for_certain(found.word.0, tickets);
-        is_certain
-            .then(|| format!("table {frame:#x} comes into a tree, and {} maps it", describe(found)))
+        is_certain.then(|| format!("table {frame:#x} {what}, and {} maps it", describe(found)))
     }
 }
 

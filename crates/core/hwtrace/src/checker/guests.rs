@@ -67,10 +67,14 @@ impl Checker {
             inside: HashMap::new(),
             enters: 0,
         });
+        let is_first = is_certain && (exposure.enters == 0 || exposure.since == u64::MAX);
         exposure.since = exposure.since.min(since);
         exposure.enters = self.enters;
         exposure.entered = exposure.entered.max(end);
         exposure.inside.insert(tlb, since);
+        if is_first {
+            self.expose_overdue(vmid, top, (begin, end));
+        }
     }
 
     /// Notes that a CPU has entered the guest of `root` at `tickets`. Returns whether it may have left since.

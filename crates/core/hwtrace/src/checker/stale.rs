@@ -5,7 +5,7 @@ use crate::event::{Event, Record, Scope};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Word};
+use crate::tables::Found;
 use crate::vmids::{Need, Stale, Writer};
 use crate::window::Key;
 
@@ -22,7 +22,7 @@ impl Checker {
             let gone: Vec<Stale> = stale.flat_map(|stale| stale.extract_if(.., is_this)).collect();
             let mut late = Vec::new();
             for mut one in gone {
-                self.forget_word(one.word);
+                self.forget_place((one.root, one.gfn));
                 late.append(&mut one.needs);
             }
             self.add_stale_of(vmid, found, writer, (late, false, certain));
@@ -51,7 +51,7 @@ impl Checker {
         writer: Writer,
         (needs, live, certain): (Vec<Need>, bool, bool),
     ) {
-        let Found { word, level, gfn, bits, kind, .. } = *found;
+        let Found { word, root, level, gfn, bits, kind } = *found;
         let (begin, done) = writer.tickets;
         let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
         // It may have been invalidated by one that is remembered no more.
@@ -61,6 +61,7 @@ impl Checker {
             && !self.may_be_over(vmid, writer.tickets);
         let mut stale = Stale {
             word,
+            root,
             level,
             gfn,
             bits,
@@ -95,7 +96,11 @@ impl Checker {
             self.recent.push_back(Recent { vmid, stale, sync, end });
             return;
         }
-        *self.stale_words.entry(word).or_default() += 1;
+        self.push_stale(vmid, stale);
+    }
+
+    pub(super) fn push_stale(&mut self, vmid: u16, stale: Stale) {
+        *self.stale_places.entry((stale.root, stale.gfn)).or_default() += 1;
         self.stale.entry(vmid).or_default().push(stale);
     }
 
@@ -185,7 +190,7 @@ impl Checker {
                 }
                 for mut stale in resolved {
                     self.note_uses(vmid, &mut stale, begin);
-                    self.forget_word(stale.word);
+                    self.forget_place((stale.root, stale.gfn));
                     let stale = self.judge(vmid, stale, begin);
                     self.recent.push_back(Recent { vmid, stale, sync: begin, end });
                 }
@@ -250,11 +255,11 @@ impl Checker {
         inside.any(|(tlb, _)| !leaves(*tlb))
     }
 
-    pub(super) fn forget_word(&mut self, word: Word) {
-        if let Some(count) = self.stale_words.get_mut(&word) {
+    fn forget_place(&mut self, place: (u64, u64)) {
+        if let Some(count) = self.stale_places.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
-                self.stale_words.remove(&word);
+                self.stale_places.remove(&place);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Roots, and tables that are not in a tree yet.
 
 use super::Checker;
+use super::arrivals::Arrival;
 use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
@@ -14,6 +15,9 @@ impl Checker {
         let tickets = (begin, end);
         let frames = top..top + (1 << order);
         self.check_given(line, &frames, tickets, "is a root", true);
+        for table in frames.clone() {
+            self.check_unmapped(line, table, tickets, true, "is part of a root");
+        }
         let is_fresh = self.are_certain(&frames, tickets, true);
         let is_elsewhere = |checker: &Self, Twice { table, by }: Twice| {
             let mut path = checker.tables.path(table).into_iter();
@@ -32,9 +36,14 @@ impl Checker {
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
+        let arrival = Arrival { line, tickets, by: None, fresh: frames.clone() };
+        for table in frames.clone() {
+            self.check_arrivals(table, &arrival, is_fresh);
+        }
         for table in frames {
             self.tables.table(table).linked.get_or_insert((begin, end));
         }
+        self.overdue.remove(&top);
         self.explain(begin);
         self.apply_known();
     }
@@ -46,6 +55,7 @@ impl Checker {
         }
         let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
         self.gone.insert(top, end);
+        self.overdue.remove(&top);
         for table in top..top + (1 << order) {
             self.tables.detach(table, &mut Vec::new());
         }
@@ -81,7 +91,12 @@ impl Checker {
             // Another one, in the same frame.
             self.hasten_give(table, end);
         }
-        self.hasten_unlink(table, end);
+        let is_led = !self.hasten_unlink(table, end);
+        if is_led && self.stays_for_certain(table, (begin, end), true) {
+            let what = format!("table {table:#x} is filled, and is in a tree: what it had is lost");
+            self.report(line, Rule::LostWrite, what);
+        }
+        self.check_unmapped(line, table, (begin, end), true, "is filled");
         self.tables.table(table).filled += count;
         for number in 0..count {
             let word = (table, index + number);

@@ -1,14 +1,14 @@
 //! What writes of entries come to.
 
+use super::arrivals::{Arrival, Wrong};
 use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::{Kind, PRESENT};
 use crate::event::{Event, Family, Record};
 use crate::lives::Tickets;
-use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Twice, Word, pages};
-use crate::vmids::{Need, Stale, Writer};
+use crate::tables::{Found, Twice, Word};
+use crate::vmids::Writer;
 
 impl Checker {
     /// Takes the write of an entry.
@@ -132,11 +132,15 @@ impl Checker {
         }
         let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
         let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
-        if self.tables.found(word).is_none() && !(may_be_linked && self.hasten_link(table, end)) {
+        let is_placed =
+            self.tables.found(word).is_some() || may_be_linked && self.hasten_link(table, end);
+        if !is_placed && self.is_certain(word, tickets, true) {
+            self.check_unmapped(line, table, tickets, false, "is written");
+        }
+        let Some(before) = self.tables.found(word) else {
             self.tables.put(word, new, end);
             return;
-        }
-        let Some(before) = self.tables.found(word) else { return };
+        };
         let family = self.tables.get(table).and_then(|table| table.family);
         let Some(family) = family else { return };
         let (level, old) = (before.level, before.bits);
@@ -150,27 +154,10 @@ impl Checker {
             self.hasten_entries(below, end);
         }
         let after = family.kind(level, new);
-        if certain && after != Kind::Absent {
-            self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
-        }
-        let (mut free, mut wrong) = (None, Vec::new());
-        match after {
-            Kind::Absent => {}
-            Kind::Table(below) => wrong = self.check_table(record, below),
-            Kind::Leaf(leaf) => {
-                let frames = leaf.frame..leaf.frame + pages(level);
-                let how = format!("is mapped at guest frame {:#x}", before.gfn);
-                free = self.free_for_certain(&frames, tickets, false, &how);
-                let table = self.table_for_certain(&frames, tickets, &how);
-                wrong.extend(table.map(|what| (Rule::TableMapped, what)));
-                if family.goes_past_caches() {
-                    let unclean = self.unclean_for_certain(&frames, tickets, &how);
-                    wrong.extend(unclean.map(|what| (Rule::NotCleaned, what)));
-                }
-            }
-        }
+        let comes = Found { bits: new, kind: after, ..before };
+        let Wrong { free, rules } = self.check_new(&comes, family, tickets);
         // If that is not certain, the write may be of the table that was in the frame before, or of the next.
-        for (rule, what) in wrong.into_iter().filter(|_| certain) {
+        for (rule, what) in rules.into_iter().filter(|_| certain) {
             self.report(line, rule, what);
         }
         let mut gone = Vec::new();
@@ -187,8 +174,15 @@ impl Checker {
             }
         }
         self.enlist(line, word, &before, tickets);
+        if certain && after != Kind::Absent {
+            self.check_forgotten(line, tickets, &before);
+        }
         if let Some(what) = free {
             self.map_free(line, word, what, tickets, certain);
+        }
+        if let Some(below) = self.table_of(&comes) {
+            let arrival = Arrival { line, tickets, by: Some(word), fresh: 0..0 };
+            self.check_arrivals(below, &arrival, certain);
         }
         self.explain(begin);
         for kind in [before.kind, after] {
@@ -241,47 +235,6 @@ impl Checker {
         self.tables.path(frame).contains(&word)
     }
 
-    /// What is wrong with the table in frame `below`, to which an entry comes to lead.
-    fn check_table(&mut self, record: &Record, below: u64) -> Vec<(Rule, String)> {
-        let tickets = (record.begin, record.end);
-        let known = self.tables.get(below);
-        if known.is_some_and(|known| known.linked.is_some() && known.place.is_none()) {
-            // Another one, in the same frame.
-            self.hasten_give(below, record.end);
-        }
-        let frames = below..below + 1;
-        let free = self.free_for_certain(&frames, tickets, false, "comes into a tree as a table");
-        let mapped = self.mapped_for_certain(below, tickets);
-        let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
-        while filled(self) < ENTRIES && self.hasten_fill(below, record.end) {}
-        let free = free.map(|what| (Rule::FreeFrame, what));
-        free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()
-    }
-
-    /// What is wrong if one of `frames` was not cleaned for certain, and is mapped by an event at `tickets`; `how` says
-    /// where.
-    fn unclean_for_certain(
-        &mut self,
-        frames: &std::ops::Range<u64>,
-        tickets: Tickets,
-        how: &str,
-    ) -> Option<String> {
-        let (_, end) = tickets;
-        loop {
-            let frame = self.dirty.any_in(frames)?;
-            let cleans = |event: &Event| match *event {
-                Event::Clean { frame: first, count } | Event::Flush { frame: first, count } => {
-                    (first..first + count).contains(&frame)
-                }
-                _ => false,
-            };
-            if !self.hasten(end, |one| cleans(&one.event)) {
-                let is_certain = self.are_certain(&(frame..frame + 1), tickets, false);
-                return is_certain.then(|| format!("frame {frame:#x} {how}"));
-            }
-        }
-    }
-
     /// Takes what comes into the table in `frame`, which goes, if that is not of another one in the same frame.
     fn hasten_entries(&mut self, frame: u64, before: u64) {
         for word in self.window.written(frame..frame + 1) {
@@ -300,43 +253,6 @@ impl Checker {
             if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
                 let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));
                 self.hasten(before, |one| is_it(&one.event));
-            }
-        }
-    }
-
-    /// All TLBs must have forgotten each value of the entry that `needs` says so of, before the write on `line`, which ended
-    /// at `end`, gives it another.
-    fn check_forgotten(
-        &mut self,
-        line: u64,
-        end: u64,
-        (table, index): Word,
-        needs: impl Fn(u64) -> bool,
-    ) {
-        let need = |bits: u64| {
-            let what = format!(
-                "entry {index} of table {table:#x} was {bits:#x}, and has another value before all TLBs have forgotten that"
-            );
-            Need { rule: Rule::BreakBeforeMake, line, end, what, used: None }
-        };
-        let is_it = |stale: &Stale| stale.word == (table, index) && needs(stale.bits);
-        if self.stale_words.contains_key(&(table, index)) {
-            for stale in self.stale.values_mut().flatten().filter(|stale| is_it(stale)) {
-                stale.needs.push(need(stale.bits));
-            }
-        }
-        // A write that waited for the one before may come after the invalidation that it did not wait for.
-        if end < self.synced {
-            let late = self.recent.iter().filter(|recent| {
-                end < recent.sync
-                    && recent.stale.certain
-                    && is_it(&recent.stale)
-                    && !self.may_be_complete(recent.vmid, &recent.stale, end)
-            });
-            let broken: Vec<_> =
-                late.map(|recent| (need(recent.stale.bits), recent.vmid)).collect();
-            for (Need { rule, line, what, .. }, vmid) in broken {
-                self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
     }

@@ -21,6 +21,26 @@ const fn another_life(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("lives_overlap", test), "left: ")
 }
 
+/// A fault in what a table brings with it.
+const fn comes(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("comes_into_a_tree", test), "left: ")
+}
+
+/// A guest that is entered after the fault.
+const fn enters(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("enters_late", test), "left: ")
+}
+
+/// Break-before-make by way of another entry.
+const fn elsewhere(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("made_elsewhere", test), "left: ")
+}
+
+/// A page of a guest that is a table.
+const fn page(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("tables_and_pages", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -70,7 +90,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a frame that is free becomes no table",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
+            "core/hwtrace/src/checker/arrivals.rs",
             "let free = free.map(|what| (Rule::FreeFrame, what));",
             "let free = free.map(|what| (Rule::FreeFrame, what)).filter(|_| false);",
         )],
@@ -88,16 +108,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a table is mapped by no entry",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "wrong.extend(table.map(|what| (Rule::TableMapped, what)));",
-            "wrong.extend(table.map(|what| (Rule::TableMapped, what)).filter(|_| false));",
+            "core/hwtrace/src/checker/arrivals.rs",
+            "rules.extend(table.map(|what| (Rule::TableMapped, what)));",
+            "rules.extend(table.map(|what| (Rule::TableMapped, what)).filter(|_| false));",
         )],
         killer: missed("a_guest_is_given_its_own_table", "table-mapped at"),
     },
     Mutant {
         step: "a page that is mapped becomes no table",
         edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
+            "core/hwtrace/src/checker/arrivals.rs",
             "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what))).collect()",
             "free.into_iter().chain(mapped.map(|what| (Rule::TableMapped, what)).filter(|_| false)).collect()",
         )],
@@ -211,18 +231,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "an entry that maps a table is of a table that is certain",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "in wrong.into_iter().filter(|_| certain)",
-            "in wrong",
+            "in rules.into_iter().filter(|_| certain)",
+            "in rules",
         )],
         killer: another_life("a_page_may_have_been_mapped_before_its_table_came_into_another_tree"),
     },
     Mutant {
         step: "a table is in doubt where the entry that leads to it is",
-        edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "self.lives.doubt(below..below + 1, end);",
-            "",
-        )],
+        edits: &[
+            ("core/hwtrace/src/checker/writes.rs", "self.lives.doubt(below..below + 1, end);", ""),
+            ("core/hwtrace/src/checker/frames.rs", "&& self.is_walked(table, tickets)", ""),
+        ],
         killer: another_life(
             "a_page_that_may_have_been_mapped_after_its_table_was_a_root_is_no_table",
         ),
@@ -249,11 +268,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a table that is put into a tree while its frame is given out is none of before",
-        edits: &[(
-            "core/hwtrace/src/tables.rs",
-            "        table.reach = table.reach.max(tickets.1);\n",
-            "",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/tables.rs",
+                "        table.reach = table.reach.max(tickets.1);\n",
+                "",
+            ),
+            (
+                "core/hwtrace/src/checker/arrivals.rs",
+                "come.extend(below.map(|below| (below, certain)));",
+                "come.extend(below.filter(|_| false).map(|below| (below, certain)));",
+            ),
+        ],
         killer: another_life(
             "a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree",
         ),
@@ -284,5 +310,123 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "(is_led || tickets.0 > 0) && self.is_placed_for_certain",
         )],
         killer: another_life("a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere"),
+    },
+    Mutant {
+        step: "a table that an entry comes to lead to maps no frame that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "if let Some(below) = self.table_of(&comes) {",
+            "if let Some(below) = self.table_of(&comes).filter(|_| false) {",
+        )],
+        killer: comes("a_free_frame_comes_into_a_tree_with_the_table_that_maps_it"),
+    },
+    Mutant {
+        step: "a table that becomes a root maps no frame that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "self.check_arrivals(table, &arrival, is_fresh);",
+            "self.check_arrivals(table, &arrival, is_fresh && line == 0);",
+        )],
+        killer: comes("a_free_frame_comes_into_a_tree_with_the_root_that_maps_it"),
+    },
+    Mutant {
+        step: "a page that comes into a tree was cleaned",
+        edits: &[(
+            "core/hwtrace/src/checker/arrivals.rs",
+            "if family.goes_past_caches() {",
+            "if family.goes_past_caches() && frames.is_empty() {",
+        )],
+        killer: comes("a_frame_that_was_not_cleaned_comes_into_a_tree_with_the_table_that_maps_it"),
+    },
+    Mutant {
+        step: "a guest that is entered has nothing that is free",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "if is_first {",
+            "if is_first && vmid == 0 {",
+        )],
+        killer: enters("a_guest_is_entered_for_the_first_time_when_its_page_is_free"),
+    },
+    Mutant {
+        step: "a page that is mapped again after it was free is another",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "&& Since::Mapped(self.tables.since(found)) == *since",
+            "",
+        )],
+        killer: enters("a_guest_is_entered_when_its_page_is_free_no_more_or_nowhere_mapped"),
+    },
+    Mutant {
+        step: "TLBs have forgotten what another entry had at the guest frames of one that is made",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "!stale.live && stale.writer.tickets.1 < begin",
+            "stale.writer.tickets.1 < begin && stale.word == made.word",
+        )],
+        killer: elsewhere("a_page_comes_for_one_that_tlbs_have_still_of_the_table_before"),
+    },
+    Mutant {
+        step: "a block is made of pages that TLBs have forgotten",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "family.breaks() && matches!(found.kind, Kind::Leaf(_))",
+            "family.breaks() && matches!(found.kind, Kind::Table(_))",
+        )],
+        killer: elsewhere("a_block_comes_for_pages_that_tlbs_have_still"),
+    },
+    Mutant {
+        step: "a page of a guest becomes no root",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            r#"self.check_unmapped(line, table, tickets, true, "is part of a root");"#,
+            "let _ = table;",
+        )],
+        killer: page("a_guests_page_becomes_a_root"),
+    },
+    Mutant {
+        step: "a page of a guest is not written as a table",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            r#"self.check_unmapped(line, table, tickets, false, "is written");"#,
+            "",
+        )],
+        killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
+    },
+    Mutant {
+        step: "a page of a guest is not filled as a table",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            r#"self.check_unmapped(line, table, (begin, end), true, "is filled");"#,
+            "",
+        )],
+        killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
+    },
+    Mutant {
+        step: "a table is filled before it is in a tree",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "if is_led && self.stays_for_certain(table, (begin, end), true) {",
+            "if is_led && self.stays_for_certain(table, (begin, end), true) && count == 0 {",
+        )],
+        killer: Killer::new(
+            Checker::Test,
+            "hwtrace",
+            ("filled_late", "a_table_of_a_tree_is_filled"),
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "a root that is gone is no table",
+        edits: &[("core/hwtrace/src/checker/frames.rs", "&& self.is_walked(table, tickets)", "")],
+        killer: page("a_root_that_is_gone_is_no_root_that_is_mapped"),
+    },
+    Mutant {
+        step: "a table that is unlinked is one until walk caches have forgotten it",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))",
+            "tables.any(|(vmid, stale)| !stale.certain && !self.may_be_complete(vmid, stale, end))",
+        )],
+        killer: page("a_table_that_was_unlinked_is_mapped"),
     },
 ];

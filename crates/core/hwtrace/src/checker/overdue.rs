@@ -1,0 +1,98 @@
+//! What is free, and stays where walks come to: for guests that are entered later, under whatever VMID.
+
+use super::Checker;
+use crate::entries::Kind;
+use crate::lives::Tickets;
+use crate::tables::{Found, Word};
+use crate::vmids::{Need, Stale, Writer};
+
+/// A frame or a table that is free, and that a walk may come to still.
+#[derive(Debug)]
+pub(super) struct Overdue {
+    found: Found,
+    since: Since,
+    need: Need,
+}
+
+/// By what it is known that it is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// The entry has mapped it since an event with this first ticket.
+    Mapped(Option<u64>),
+    /// This entry leads to the table; none, if it is part of a root.
+    Led(Option<Word>),
+}
+
+impl Checker {
+    /// Notes that something of the tree of a root is free.
+    pub(super) fn note_overdue(&mut self, found: Found, since: Since, need: Need) {
+        let all = self.overdue.entry(found.root).or_default();
+        all.retain(|one| one.found.word != found.word);
+        all.push(Overdue { found, since, need });
+    }
+
+    /// TLBs may have what is in the tree of the root at `top` under `vmid` from now on, since a CPU enters the guest at
+    /// `tickets`: what should not be there any more, too.
+    pub(super) fn expose_overdue(&mut self, vmid: u16, top: u64, tickets: Tickets) {
+        let Some(mut all) = self.overdue.remove(&top) else { return };
+        all.retain(|one| self.is_still_there(one));
+        for Overdue { found, since, need } in &all {
+            let is_certain = match *since {
+                Since::Mapped(_) => {
+                    self.leads_for_certain(found.word, tickets, None, &(0..0))
+                        && self.is_placed_for_certain(found.word.0, tickets)
+                }
+                Since::Led(Some(by)) => {
+                    self.leads_for_certain(by, tickets, None, &(0..0))
+                        && self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
+                }
+                Since::Led(None) => {
+                    self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
+                }
+            };
+            if is_certain {
+                let Found { word, root, level, gfn, bits, kind } = *found;
+                let tickets = (tickets.0, tickets.0);
+                let writer = Writer { cpu: u32::MAX, tickets, is_seen_late: false };
+                self.push_stale(
+                    vmid,
+                    Stale {
+                        word,
+                        root,
+                        level,
+                        gfn,
+                        bits,
+                        kind,
+                        writer,
+                        certain: true,
+                        live: true,
+                        by: Vec::new(),
+                        unordered: None,
+                        is_given: false,
+                        needs: vec![need.clone()],
+                    },
+                );
+            }
+        }
+        if !all.is_empty() {
+            self.overdue.insert(top, all);
+        }
+    }
+
+    fn is_still_there(&self, Overdue { found, since, .. }: &Overdue) -> bool {
+        let table = found.word.0;
+        match *since {
+            Since::Mapped(_) => {
+                self.tables.found(found.word) == Some(*found)
+                    && Since::Mapped(self.tables.since(found)) == *since
+            }
+            // If it is in a tree, it is another one, in the same frame.
+            Since::Led(by) => {
+                self.tables.get(table).is_none_or(|table| table.place.is_none())
+                    && by.is_none_or(|by| {
+                        self.tables.found(by).is_some_and(|above| above.kind == Kind::Table(table))
+                    })
+            }
+        }
+    }
+}
