@@ -286,11 +286,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a root that leads to another has it for certain",
-        edits: &[(
-            "core/hwtrace/src/checker/trees.rs",
-            "&& checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))",
-            "",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/checker/trees.rs",
+                "&& checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))",
+                "",
+            ),
+            // Its own entry is not, either.
+            (
+                "core/hwtrace/src/checker/trees.rs",
+                "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
+                "&& (by.is_none() || by.is_some())",
+            ),
+        ],
         killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
     },
     Mutant {

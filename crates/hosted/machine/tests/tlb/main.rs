@@ -271,16 +271,16 @@ fn the_hardware_is_what_stage_2_asks_for_and_counts_what_is_charged() {
 /// What a frame holds that the guest must not see, nor change.
 const POISON: u64 = 0xdead_dead_dead_dead;
 
-/// A guest that reads its pages' numbers and writes to them, until told to stop. Returns how often it read.
+/// A guest that reads its pages' numbers and writes to them, until told to stop. Counts how often it has read.
 fn run(
     mut cpu: CpuTlb,
     arena: &Arena,
     table: &Table<'_, Ept>,
     pages: u64,
-    stop: &AtomicBool,
-) -> u64 {
-    let mut reads = 0;
+    (stop, reads): (&AtomicBool, &AtomicU64),
+) {
     while !stop.load(Ordering::Relaxed) {
+        let mut count = 0;
         let mut guest = cpu.enter_guest(table.top, VMID);
         for step in 0..500 {
             guest.poll();
@@ -294,13 +294,13 @@ fn run(
                 assert_eq!(seen, gfn.get(), "{gfn:?} is read from a frame that was taken away");
                 arena.word(at(8)).store(step, Ordering::Relaxed);
             }
-            reads += 1;
+            count += 1;
         }
         drop(guest);
+        reads.fetch_add(count, Ordering::Relaxed);
         // More guests than processors get on faster this way.
         std::thread::yield_now();
     }
-    reads
 }
 
 #[test]
@@ -324,13 +324,15 @@ fn no_cpu_reads_or_writes_a_frame_after_its_invalidation_is_complete() {
             scope.spawn(move || {
                 // A guest that fails ends the others.
                 let _over = Over(stop);
-                reads.fetch_add(run(cpu, arena, table, PAGES, stop), Ordering::Relaxed);
+                run(cpu, arena, table, PAGES, (stop, reads));
             });
         }
         let _over = Over(&stop);
         let mut quarantine = VecDeque::new();
-        for round in 0..2000_u64 {
-            if stop.load(Ordering::Relaxed) {
+        for round in 0_u64.. {
+            // On a busy host the guests may have been without processors.
+            let is_enough = round >= 2000 && reads.load(Ordering::Relaxed) > 10_000;
+            if is_enough || stop.load(Ordering::Relaxed) {
                 break;
             }
             let gfns = (round % PAGES)..(round % PAGES + 1 + round % 3).min(PAGES);
@@ -369,7 +371,6 @@ fn no_cpu_reads_or_writes_a_frame_after_its_invalidation_is_complete() {
             }
         }
     });
-    assert!(reads.into_inner() > 10_000);
     let counts = tlbs.counts();
     assert!(counts.waits > 0 && counts.waits >= counts.sleeps, "{counts:?}");
     assert!(tlbs.cpu_counts().hits > 1000, "{:?}", tlbs.cpu_counts());
