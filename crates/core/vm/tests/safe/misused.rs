@@ -110,7 +110,7 @@ fn work(vm: usize, device: usize) {
         devices::Step::Offer { descriptors, heads, request },
         devices::Step::Serve { device, times: 2, misses: false },
         devices::Step::Take { misses: false },
-        devices::Step::GiveBack { from: 1 },
+        devices::Step::GiveBack { from: 1, untold: false },
         devices::Step::Stir { bytes: vec![1] },
     ];
     live(&Arc::new(Machine::new(FRAMES)), &[Step::Devices { vm, steps }]);

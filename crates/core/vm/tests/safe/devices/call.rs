@@ -47,7 +47,11 @@ pub(crate) enum Step {
     /// With the memory of this board, whose-ever the packet is.
     GiveBack {
         from: usize,
+        /// Its driver is told later.
+        untold: bool,
     },
+    /// The driver is told of what it was given back.
+    Tell,
     /// The packet, finished or not, to the card of this board.
     Receive {
         from: usize,
@@ -213,7 +217,8 @@ fn any_call() -> impl Strategy<Value = Step> {
         4 => offer_some(),
         4 => (2..5_usize).prop_flat_map(serve_some),
         1 => device.prop_map(|device| Step::Reset { device }),
-        2 => (0..2_usize).prop_map(|from| Step::GiveBack { from }),
+        2 => (0..2_usize, any::<bool>()).prop_map(|(from, untold)| Step::GiveBack { from, untold }),
+        1 => Just(Step::Tell),
         2 => received(),
         2 => frame(),
         1 => Just(Step::Announce),

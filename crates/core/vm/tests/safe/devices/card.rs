@@ -27,9 +27,19 @@ impl Board {
                 let memory = Shared { misses, ..memory };
                 let _ = self.net.take(&mut self.packet, &memory);
             }
-            Step::GiveBack { from } => {
+            Step::GiveBack { from, untold } => {
                 let packet = if from == vm { &self.packet } else { others };
-                self.net.give_back(packet, &memory);
+                if untold {
+                    self.net.give_back_untold(packet, &memory);
+                } else {
+                    self.net.give_back(packet, &memory);
+                }
+            }
+            Step::Tell => {
+                let is_told = self.net.is_untold();
+                self.net.tell_of_frames();
+                assert!(!self.net.is_untold());
+                assert!(!is_told || self.net.interrupt_status() & 1 != 0);
             }
             Step::Receive { from, finishes } => {
                 let packet = if from == vm { &self.packet } else { others };

@@ -58,6 +58,8 @@ pub(super) fn serve<D: Device>(of: &mut Mmio<D>, times: usize, memory: &Shared<'
         of.interrupt() ^ !changes.get().is_multiple_of(2)
     };
     line::settle(level, |_| ());
+    changes.set(3);
+    line::fall(level, |_| ());
     let _ = of.is_broken();
 }
 

@@ -135,6 +135,7 @@ impl Board {
             },
             Step::Take { .. }
             | Step::GiveBack { .. }
+            | Step::Tell
             | Step::Receive { .. }
             | Step::Frame { .. }
             | Step::Announce
