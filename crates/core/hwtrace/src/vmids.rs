@@ -6,7 +6,7 @@ use crate::entries::{Kind, Leaf};
 use crate::event::{Reach, Scope};
 use crate::lives::Tickets;
 use crate::rules::Rule;
-use crate::tables::{Word, pages};
+use crate::tables::{Found, Word, pages};
 
 /// A VMID under which TLBs may have something.
 #[derive(Debug)]
@@ -68,6 +68,13 @@ pub(crate) struct Writer {
     pub(crate) is_seen_late: bool,
 }
 
+impl Writer {
+    /// No CPU has written it away, though it should be gone since an event that began at `begin`.
+    pub(crate) const fn nobody(begin: u64) -> Self {
+        Self { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false }
+    }
+}
+
 /// Something that was taken away, and that TLBs may have until it is invalidated.
 #[derive(Debug)]
 pub(crate) struct Stale {
@@ -113,6 +120,30 @@ impl Need {
 }
 
 impl Stale {
+    /// What was found, and is gone, or should be, by `writer`; no invalidation reaches it yet.
+    pub(crate) fn new(
+        found: &Found,
+        writer: Writer,
+        (needs, live, certain): (Vec<Need>, bool, bool),
+    ) -> Self {
+        let Found { word, root, level, gfn, bits, kind } = *found;
+        Self {
+            word,
+            root,
+            level,
+            gfn,
+            bits,
+            kind,
+            writer,
+            certain,
+            live,
+            by: Vec::new(),
+            unordered: None,
+            is_given: false,
+            needs,
+        }
+    }
+
     /// Whether an invalidation of `scope` reaches it.
     pub(crate) fn is_reached(&self, scope: Scope) -> bool {
         if self.live {

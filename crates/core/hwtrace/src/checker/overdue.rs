@@ -51,27 +51,8 @@ impl Checker {
                 }
             };
             if is_certain {
-                let Found { word, root, level, gfn, bits, kind } = *found;
-                let tickets = (tickets.0, tickets.0);
-                let writer = Writer { cpu: u32::MAX, tickets, is_seen_late: false };
-                self.push_stale(
-                    vmid,
-                    Stale {
-                        word,
-                        root,
-                        level,
-                        gfn,
-                        bits,
-                        kind,
-                        writer,
-                        certain: true,
-                        live: true,
-                        by: Vec::new(),
-                        unordered: None,
-                        is_given: false,
-                        needs: vec![need.clone()],
-                    },
-                );
+                let writer = Writer::nobody(tickets.0);
+                self.push_stale(vmid, Stale::new(found, writer, (vec![need.clone()], true, true)));
             }
         }
         if !all.is_empty() {

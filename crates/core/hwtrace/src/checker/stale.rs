@@ -31,7 +31,7 @@ impl Checker {
 
     /// It should not be there any more, since an event that began at `begin`; that it is there is `certain`, or not.
     pub(super) fn add_live(&mut self, found: &Found, begin: u64, need: &Need, certain: bool) {
-        let writer = Writer { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false };
+        let writer = Writer::nobody(begin);
         let needs = if certain { vec![need.clone()] } else { Vec::new() };
         for vmid in self.exposed(found.root) {
             self.add_stale_of(vmid, found, writer, (needs.clone(), true, certain));
@@ -51,7 +51,6 @@ impl Checker {
         writer: Writer,
         (needs, live, certain): (Vec<Need>, bool, bool),
     ) {
-        let Found { word, root, level, gfn, bits, kind } = *found;
         let (begin, done) = writer.tickets;
         let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
         // It may have been invalidated by one that is remembered no more.
@@ -59,21 +58,7 @@ impl Checker {
             && is_exposed
             && begin >= self.forgotten.1
             && !self.may_be_over(vmid, writer.tickets);
-        let mut stale = Stale {
-            word,
-            root,
-            level,
-            gfn,
-            bits,
-            kind,
-            writer,
-            certain,
-            live,
-            by: Vec::new(),
-            unordered: None,
-            is_given: false,
-            needs,
-        };
+        let mut stale = Stale::new(found, writer, (needs, live, certain));
         // Of a write that ended late, or waited for one before, they are in the log.
         let after = self.log.iter().rev().take_while(|logged| logged.latest > begin);
         let reaching = after.filter(|logged| {
