@@ -1,18 +1,8 @@
 //! What comes into a tree with a table, which was written or filled before.
 
-mod in_turn;
+mod common;
 
-use in_turn::rules;
-
-/// A guest that a CPU is in, of a root with two levels, and two more tables.
-const INSIDE: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x200 order=0
-    0 give frame=0x201 order=0
-    0 root top=0x100 order=0 levels=2 format=arm
-    0 vmid-take vmid=7 generation=1
-    1 enter tlb=1 top=0x100 vmid=7
-";
+use common::{INSIDE, rules};
 
 #[test]
 fn a_free_frame_comes_into_a_tree_with_the_table_that_maps_it() {

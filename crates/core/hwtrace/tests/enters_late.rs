@@ -1,19 +1,8 @@
 //! Guests that are entered when something is free that their root still leads to.
 
-mod in_turn;
+mod common;
 
-use in_turn::rules;
-
-/// A page that is mapped before any CPU was in its guest.
-const MAPPED: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x300 order=0
-    0 root top=0x100 order=0 levels=1 format=arm
-    0 entry table=0x100 index=5 old=0 new=0x3007ff
-    0 barrier orders=walks
-    0 vmid-take vmid=7 generation=1
-    0 vmid-take vmid=8 generation=1
-";
+use common::{MAPPED, rules};
 
 #[test]
 fn a_guest_is_entered_for_the_first_time_when_its_page_is_free() {

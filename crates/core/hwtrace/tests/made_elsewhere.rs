@@ -1,18 +1,8 @@
 //! Break-before-make where another entry has the guest frames that TLBs have still.
 
-mod in_turn;
+mod common;
 
-use in_turn::rules;
-
-/// A guest that a CPU is in, of a root with two levels, and two more tables.
-const INSIDE: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x200 order=0
-    0 give frame=0x201 order=0
-    0 root top=0x100 order=0 levels=2 format=arm
-    0 vmid-take vmid=7 generation=1
-    1 enter tlb=1 top=0x100 vmid=7
-";
+use common::{INSIDE, rules};
 
 /// A table of 512 pages that a guest has, and what comes after.
 fn table_goes(tlbi: &str, comes: &str) -> Vec<&'static str> {

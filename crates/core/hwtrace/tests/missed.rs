@@ -3,23 +3,14 @@
 
 mod common;
 
-use common::broken;
-
-/// A trace of events that follow each other: a CPU's number and an event a line.
-fn sequence(events: &str) -> String {
-    let lines = events.trim().lines().map(str::trim).filter(|line| !line.is_empty());
-    let numbered = (1u64..).zip(lines);
-    let lines: Vec<String> =
-        numbered.map(|(at, line)| format!("{} {} {line}", 2 * at, 2 * at + 1)).collect();
-    lines.join("\n")
-}
+use common::{broken, in_turn};
 
 /// Checks that `good` breaks nothing, and that with `new` in place of `old` it breaks `rule`, at a line that has `at`.
 #[track_caller]
 fn misses(good: &str, (old, new): (&str, &str), rule: &str, at: &str) {
-    assert_eq!(broken(&sequence(good)), []);
+    assert_eq!(broken(&in_turn(good)), []);
     assert!(good.contains(old), "there is no {old:?}");
-    let found = broken(&sequence(&good.replacen(old, new, 1)));
+    let found = broken(&in_turn(&good.replacen(old, new, 1)));
     let is_it = |(name, event): &(&str, String)| *name == rule && event.contains(at);
     assert!(found.iter().any(is_it), "{rule} at {at:?}: {found:?}");
 }
@@ -172,7 +163,7 @@ fn a_frame_is_given_out_again_though_its_invalidation_is_never_complete() {
         "0 free frame=0x300 order=0",
         1,
     );
-    assert_eq!(broken(&sequence(&ends)), []);
+    assert_eq!(broken(&in_turn(&ends)), []);
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 mod common;
 
-use common::broken;
-
 /// The rules that events break which follow each other, of a root with that many levels in that format, which a CPU is in.
 fn rules(format: &str, levels: u32, events: &str) -> Vec<&'static str> {
     let begin = format!(
@@ -12,11 +10,7 @@ fn rules(format: &str, levels: u32, events: &str) -> Vec<&'static str> {
         1 enter tlb=1 top=0x100 vmid=7
         {events}"
     );
-    let lines = begin.lines().map(str::trim).filter(|line| !line.is_empty());
-    let numbered = (1u64..).zip(lines);
-    let lines: Vec<String> =
-        numbered.map(|(at, line)| format!("{} {} {line}", 2 * at, 2 * at + 1)).collect();
-    broken(&lines.join("\n")).into_iter().map(|(rule, _)| rule).collect()
+    common::rules("", &begin)
 }
 
 #[test]

@@ -1,29 +1,8 @@
 //! What is a table is no page of a guest, and the reverse.
 
-mod in_turn;
+mod common;
 
-use in_turn::rules;
-
-/// A guest that a CPU is in, of a root with two levels, and two more tables.
-const INSIDE: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x200 order=0
-    0 give frame=0x201 order=0
-    0 root top=0x100 order=0 levels=2 format=arm
-    0 vmid-take vmid=7 generation=1
-    1 enter tlb=1 top=0x100 vmid=7
-";
-
-/// A page that is mapped before any CPU was in its guest.
-const MAPPED: &str = "
-    0 give frame=0x100 order=0
-    0 give frame=0x300 order=0
-    0 root top=0x100 order=0 levels=1 format=arm
-    0 entry table=0x100 index=5 old=0 new=0x3007ff
-    0 barrier orders=walks
-    0 vmid-take vmid=7 generation=1
-    0 vmid-take vmid=8 generation=1
-";
+use common::{INSIDE, MAPPED, rules};
 
 #[test]
 fn a_guests_page_becomes_a_root() {
