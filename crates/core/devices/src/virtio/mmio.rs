@@ -378,8 +378,8 @@ impl<D: Device> Mmio<D> {
         }
     }
 
-    /// Whether there is something of which the driver is to be told later.
-    pub(super) const fn is_to_tell(&self) -> bool {
+    /// Whether chains were used of which the driver is to be told, and has not been.
+    pub const fn is_untold(&self) -> bool {
         self.untold > 0
     }
 

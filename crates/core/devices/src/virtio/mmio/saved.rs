@@ -109,7 +109,7 @@ impl<D: Device> Mmio<D> {
 
     /// What its driver has been told of, and is to be told of later: one that goes on tells of it at once.
     const fn reasons(&self) -> u32 {
-        self.interrupts | if self.is_to_tell() { USED } else { 0 }
+        self.interrupts | if self.is_untold() { USED } else { 0 }
     }
 
     const fn check_drained(&self) -> Result<(), NotDrained> {

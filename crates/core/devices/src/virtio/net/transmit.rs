@@ -211,20 +211,15 @@ impl Mmio<Net> {
     /// is answered soon interrupts its guest once, and not twice. A driver to which 8 KiB were given back, or 16 frames, or a
     /// quarter of its queue, is told at once: it may be waiting for that to send more.
     pub fn give_back_untold(&mut self, packet: &Packet, memory: &impl GuestMemory) {
-        if self.complete_frame(packet, memory) || self.is_to_tell() {
+        if self.complete_frame(packet, memory) || self.is_untold() {
             let frames = (self.queue(TRANSMIT).0.size / 4).clamp(1, MOST_FRAMES_UNTOLD);
             self.tell_later(packet.len().max(MOST_UNTOLD / u64::from(frames)), MOST_UNTOLD);
         }
     }
 
-    /// Whether a frame was given back of which the driver is to be told, who has not been told.
-    pub fn is_untold(&self) -> bool {
-        self.is_to_tell()
-    }
-
     /// Tells the driver of frames that were given back, if it is to be told.
     pub fn tell_of_frames(&mut self) {
-        if self.is_to_tell() {
+        if self.is_untold() {
             self.tell();
         }
     }
