@@ -289,9 +289,18 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         self.is_notified.store(true, Ordering::Release);
     }
 
-    /// Whether its driver has notified it since this was asked last.
+    /// Whether its driver has notified it since this was asked last. If so, its line is driven where nobody has since that was
+    /// left to the thread of the devices, which asks.
     pub(crate) fn take_notice(&self) -> bool {
-        self.is_notified.swap(false, Ordering::Acquire)
+        let is_notified = self.is_notified.swap(false, Ordering::Acquire);
+        // Acquire: the device is as whoever left it has seen it.
+        if is_notified
+            && self.is_unsettled.load(Ordering::Relaxed)
+            && self.is_unsettled.swap(false, Ordering::Acquire)
+        {
+            self.drive();
+        }
+        is_notified
     }
 
     /// Has the pages of its rings be the guest's own, where it goes on as another device was. The caller waits for memory.
@@ -326,16 +335,6 @@ impl<D: virtio::Device, S> Virtio<D, S> {
             self.drive_soon();
         }
         Some(done)
-    }
-
-    /// Drives its line, if nobody has since that was left to the thread of the devices.
-    pub(crate) fn settle(&self) {
-        // Acquire: the device is as whoever left it has seen it.
-        if self.is_unsettled.load(Ordering::Relaxed)
-            && self.is_unsettled.swap(false, Ordering::Acquire)
-        {
-            self.drive();
-        }
     }
 
     /// Has its guest find its registers in memory, from `at` on. The page gets its frame.
@@ -382,7 +381,6 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         if !self.take_notice() {
             return;
         }
-        self.settle();
         while self.act(|device| device.serve(ram)) == Served::One && !is_over() {
             threads::preemption_point();
         }

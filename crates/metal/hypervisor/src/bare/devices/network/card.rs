@@ -176,7 +176,6 @@ impl Card {
         if let Place::Seat(seat) = &self.place {
             seat.give_syn();
         }
-        self.virtio.settle();
         let ram = Ram::at_once(memory);
         while self.virtio.act(|card| card.serve(&ram)) == Served::One && !is_over() {
             threads::preemption_point();
