@@ -12,7 +12,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::chain::{Chain, Malformed, Table};
-use crate::memory::GuestMemory;
+use crate::memory::{BadAddress, GuestMemory};
 
 /// The most descriptors of a queue.
 pub(crate) const MAX_SIZE: u16 = 256;
@@ -132,6 +132,18 @@ impl Queue {
         chain.collect(table, head, rules.indirect, memory)?;
         self.next_available = self.next_available.wrapping_add(1);
         Ok(Some(head))
+    }
+
+    /// How many chains the driver has offered since it has begun, and how many of those were taken, both modulo 2^16. Its index is
+    /// looked at again where no more than half of the ring is known to be offered.
+    pub(crate) fn positions(
+        &mut self,
+        memory: &impl GuestMemory,
+    ) -> Result<(u16, u16), BadAddress> {
+        if self.seen_available.wrapping_sub(self.next_available) <= self.size / 2 {
+            self.seen_available = memory.load_acquire(self.driver + 2)?;
+        }
+        Ok((self.seen_available, self.next_available))
     }
 
     /// Puts the last `count` chains that were taken back: they are the next again.

@@ -16,7 +16,7 @@ mod transmit;
 
 pub use finish::finish;
 pub use header::{BadPacket, Checksum, Family, Offload, Segments};
-pub use receive::{Frame, Lost};
+pub use receive::{Frame, Lost, ReceiveRing};
 pub use transmit::{FRAME_HEAD, Packet, Source};
 
 use mayfly_state::{Error, SectionReader, SectionWriter};

@@ -52,6 +52,17 @@ pub enum Lost {
     Unreadable,
 }
 
+/// The ring of buffers that a guest receives into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRing {
+    /// How many buffers it has, 256 at most.
+    pub size: u16,
+    /// How many the driver has offered since it has begun, modulo 2^16.
+    pub offered: u16,
+    /// How many of these have been taken, modulo 2^16.
+    pub taken: u16,
+}
+
 /// Which of the two parties' memory is not there.
 enum Fault {
     Sender,
@@ -106,6 +117,17 @@ impl Mmio<Net> {
         }
         queue.put_back(taken);
         count
+    }
+
+    /// The ring that the guest receives by; none if it does not work. More may be offered than it says, but not where less than
+    /// half of the buffers are.
+    pub fn receive_ring(&mut self, memory: &impl GuestMemory) -> Option<ReceiveRing> {
+        if !self.is_live(RECEIVE) {
+            return None;
+        }
+        let (queue, _) = self.queue(RECEIVE);
+        let (offered, taken) = queue.positions(memory).ok()?;
+        Some(ReceiveRing { size: queue.size, offered, taken })
     }
 
     /// Has the guest receive a frame, of which the driver [accepts](Mmio::accepts) what is still to be done. The driver

@@ -69,6 +69,7 @@ impl Board {
                 let mut room = vec![(0, 0); pieces];
                 assert!(self.net.next_room(&mut room, &memory) <= pieces);
                 assert!(self.net.rings().count() <= 6);
+                assert!(self.net.receive_ring(&memory).is_none_or(|ring| ring.size <= 256));
             }
             _ => unreachable!("it is made elsewhere"),
         }
