@@ -23,9 +23,6 @@
 //! address goes there, and nowhere else. What comes in from a card's own address is refused: its sender took that
 //! address, or sends back what it was sent.
 //!
-//! **A slow receiver** loses its own packets, and not more of one sender's because another one sends without an end: see
-//! [`Senders`], which the embedder has for each receiver.
-//!
 //! The embedder has a lock around it, and holds that for a decision, not while it copies a frame. So ports may come and
 //! go while a frame is under way. A port is known by a number that no other port has had; and [`Switch::next_target`]
 //! leaves out ports that were not there when the frame was sent. So a frame never reaches a port that has taken the place
@@ -37,12 +34,10 @@
 extern crate alloc;
 
 mod limits;
-mod ring;
 
 use alloc::vec::Vec;
 
 pub use limits::Limits;
-pub use ring::{Ring, Senders};
 
 use limits::Buckets;
 

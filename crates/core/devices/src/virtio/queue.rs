@@ -12,7 +12,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::chain::{Chain, Malformed, Table};
-use crate::memory::{BadAddress, GuestMemory};
+use crate::memory::GuestMemory;
 
 /// The most descriptors of a queue.
 pub(crate) const MAX_SIZE: u16 = 256;
@@ -134,16 +134,31 @@ impl Queue {
         Ok(Some(head))
     }
 
-    /// How many chains the driver has offered since it has begun, and how many of those were taken, both modulo 2^16. Its index is
-    /// looked at again where no more than half of the ring is known to be offered.
-    pub(crate) fn positions(
-        &mut self,
-        memory: &impl GuestMemory,
-    ) -> Result<(u16, u16), BadAddress> {
+    /// How many chains the driver has offered since it has begun, modulo 2^16. Its index is looked at again where no more than half
+    /// of the ring is known to be offered.
+    pub(crate) fn offered(&mut self, memory: &impl GuestMemory) -> Result<u16, Malformed> {
         if self.seen_available.wrapping_sub(self.next_available) <= self.size / 2 {
             self.seen_available = memory.load_acquire(self.driver + 2)?;
         }
-        Ok((self.seen_available, self.next_available))
+        Ok(self.seen_available)
+    }
+
+    /// How many of these were taken, modulo 2^16.
+    pub(crate) const fn taken(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Whether the driver says that it has taken all that was given back. One that does not use the event index does not say.
+    pub(crate) fn is_caught_up_with(
+        &self,
+        rules: Rules,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Malformed> {
+        if !rules.event_index {
+            return Ok(true);
+        }
+        let event = self.driver + 4 + 2 * u64::from(self.size);
+        Ok(memory.load_acquire(event)? == self.next_used)
     }
 
     /// Puts the last `count` chains that were taken back: they are the next again.

@@ -178,6 +178,11 @@ impl Guest {
         self.memory.store_release(place(queue, 1), 1).unwrap();
     }
 
+    /// With the event index: the driver wants to be told of what is used behind so many chains.
+    pub(crate) fn wants_to_be_told_behind(&self, queue: u32, chains: u16) {
+        self.memory.store_release(place(queue, 1) + 4 + 2 * u64::from(SIZE), chains).unwrap();
+    }
+
     /// The next chain that was used: its head, and how many bytes were written.
     pub(crate) fn used(&mut self, queue: u32) -> Option<(u16, u32)> {
         let ring = &mut self.rings[queue as usize];
@@ -186,6 +191,8 @@ impl Guest {
         }
         let at = place(queue, 2) + 4 + 8 * u64::from(ring.used % SIZE);
         ring.used = ring.used.wrapping_add(1);
+        let used = ring.used;
+        self.wants_to_be_told_behind(queue, used);
         let bytes = self.memory.get(at, 8);
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
         Some((number(0) as u16, number(4)))
@@ -261,7 +268,7 @@ pub(crate) fn carry(from: &mut Guest, to: &mut Guest) -> Option<Result<(), Lost>
     }
     let offload = packet.offload().expect("a frame that makes sense");
     let frame = Frame { head: &[], rest: 0..packet.len(), offload };
-    let received = to.card.receive(&frame, &packet.in_memory(&from.memory), &to.memory);
+    let received = to.card.receive(0, &frame, &packet.in_memory(&from.memory), &to.memory);
     from.card.give_back(&packet, &from.memory);
     Some(received)
 }

@@ -77,12 +77,13 @@ fn a_frame_whose_range_ends_before_it_begins_has_its_head_alone() {
     let sent = Frame { head: &head, rest: Range { start: 9, end: 3 }, offload: Offload::default() };
     assert_eq!(sent.len(), 60);
     let nothing = Packet::new();
-    guest.card.receive(&sent, &nothing.in_memory(&guest.memory), &guest.memory).unwrap();
+    guest.card.receive(0, &sent, &nothing.in_memory(&guest.memory), &guest.memory).unwrap();
     assert_eq!(guest.received().unwrap().1, head);
     let endless = Frame { rest: 0..u64::MAX, ..sent };
     assert_eq!(endless.len(), u64::MAX);
     guest.make_room(&[2048]);
-    let received = guest.card.receive(&endless, &nothing.in_memory(&guest.memory), &guest.memory);
+    let received =
+        guest.card.receive(0, &endless, &nothing.in_memory(&guest.memory), &guest.memory);
     assert_eq!(received, Err(Lost::Unreadable));
 }
 
@@ -97,7 +98,7 @@ fn what_a_frame_begins_with_is_read_once() {
     one.memory.write(buffers(TRANSMIT) + HEADER as u64, &[0xee; 60]).unwrap();
     assert_eq!(packet.head()[..], frame(60)[..14]);
     let sent = Frame { head: &[], rest: 0..60, offload: packet.offload().unwrap() };
-    other.card.receive(&sent, &packet.in_memory(&one.memory), &other.memory).unwrap();
+    other.card.receive(0, &sent, &packet.in_memory(&one.memory), &other.memory).unwrap();
     let (_, bytes) = other.received().unwrap();
     assert_eq!((&bytes[..14], &bytes[14..]), (&frame(60)[..14], &[0xee; 46][..]));
 }
@@ -177,7 +178,7 @@ proptest! {
             let mut frames = 0;
             let mut give = |frame: &Frame<'_>| {
                 frames += 1;
-                let _ = other.card.receive(frame, &source, &other.memory);
+                let _ = other.card.receive(0, frame, &source, &other.memory);
                 true
             };
             let _ = finish(packet.len(), &offload, &source, &mut give);

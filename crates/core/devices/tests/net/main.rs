@@ -5,6 +5,7 @@ mod cuts;
 mod hostile;
 mod near;
 mod saved;
+mod senders;
 #[path = "../common/shown.rs"]
 mod shown;
 #[path = "../common/state.rs"]
@@ -107,25 +108,6 @@ fn room_that_was_looked_at_is_there_for_the_next_frame() {
     assert_eq!(carry(&mut one, &mut other), Some(Ok(())));
     assert_eq!(other.received().unwrap().1, frame(1488));
     assert_eq!(other.card.next_room(&mut pieces, &other.memory), 0);
-}
-
-#[test]
-fn a_receiver_s_ring_says_how_many_buffers_were_offered_and_taken() {
-    let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, ALL));
-    let ring = |guest: &mut Guest| {
-        let ring = guest.card.receive_ring(&guest.memory)?;
-        Some((ring.size, ring.offered, ring.taken))
-    };
-    assert_eq!(ring(&mut other), Some((SIZE, 0, 0)));
-    other.make_room(&[1000, 500]);
-    assert_eq!(ring(&mut other), Some((SIZE, 2, 0)));
-    one.send(PLAIN, &frame(1488), &[]);
-    assert_eq!(carry(&mut one, &mut other), Some(Ok(())));
-    assert_eq!(ring(&mut other), Some((SIZE, 2, 2)));
-    other.make_room(&[1000]);
-    assert_eq!(ring(&mut other), Some((SIZE, 3, 2)));
-    other.card.reset();
-    assert_eq!(ring(&mut other), None);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn carry_near(from: &mut Guest, to: &mut Guest, says: bool) -> (Result<(), Lost>
     let (source, memory) = (Near::new(&from.memory, says), Near::new(&to.memory, says));
     let offload = packet.offload().expect("a frame that makes sense");
     let sent = Frame { head: &[], rest: 0..packet.len(), offload };
-    let received = to.card.receive(&sent, &packet.in_memory(&source), &memory);
+    let received = to.card.receive(0, &sent, &packet.in_memory(&source), &memory);
     from.card.give_back(&packet, &from.memory);
     (received, memory.copied.get())
 }

@@ -89,7 +89,7 @@ fn step(guest: &mut Guest, step: &Step) -> (Vec<u32>, Option<Vec<u8>>, bool) {
         }
         Step::Receive(len) => {
             let whole = Frame { head: &[], rest: 0..*len as u64, offload: Offload::default() };
-            done = guest.card.receive(&whole, &Bytes(frame(*len)), &guest.memory).is_ok();
+            done = guest.card.receive(0, &whole, &Bytes(frame(*len)), &guest.memory).is_ok();
         }
         Step::Offer(queue, head, at, len, writes) => {
             guest.offer(*queue, *head, &[(*at, *len)], *writes);

@@ -12,11 +12,12 @@ mod control;
 mod finish;
 mod header;
 mod receive;
+mod senders;
 mod transmit;
 
 pub use finish::finish;
 pub use header::{BadPacket, Checksum, Family, Offload, Segments};
-pub use receive::{Frame, Lost, ReceiveRing};
+pub use receive::{Frame, Lost};
 pub use transmit::{FRAME_HEAD, Packet, Source};
 
 use mayfly_state::{Error, SectionReader, SectionWriter};
@@ -25,6 +26,7 @@ use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};
 use super::mmio::Mmio;
 use crate::memory::GuestMemory;
+use senders::Senders;
 
 /// The queues, by number.
 const RECEIVE: usize = 0;
@@ -90,12 +92,14 @@ pub struct Net {
     announces: bool,
     /// It is on a network.
     is_up: bool,
+    /// Whose frames are in its driver's ring.
+    senders: Senders,
 }
 
 impl Net {
     /// A card with that address, which is on a network.
     pub const fn new(mac: Mac) -> Self {
-        Self { mac, announces: false, is_up: true }
+        Self { mac, announces: false, is_up: true, senders: Senders::new(0) }
     }
 
     /// Its address.
@@ -122,6 +126,7 @@ impl Backend for Net {
 
     fn reset(&mut self) {
         self.announces = false;
+        self.senders = Senders::new(0);
     }
 
     fn config(&self, offset: u64) -> u8 {
@@ -154,6 +159,7 @@ impl Backend for Net {
 
     fn adopt(&mut self, (mac, announces, is_up): Self::Saved) {
         (self.mac, self.announces, self.is_up) = (mac, announces, is_up);
+        self.senders = Senders::new(0);
     }
 
     fn serve(

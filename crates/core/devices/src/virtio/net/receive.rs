@@ -52,17 +52,6 @@ pub enum Lost {
     Unreadable,
 }
 
-/// The ring of buffers that a guest receives into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceiveRing {
-    /// How many buffers it has, 256 at most.
-    pub size: u16,
-    /// How many the driver has offered since it has begun, modulo 2^16.
-    pub offered: u16,
-    /// How many of these have been taken, modulo 2^16.
-    pub taken: u16,
-}
-
 /// Which of the two parties' memory is not there.
 enum Fault {
     Sender,
@@ -119,25 +108,17 @@ impl Mmio<Net> {
         count
     }
 
-    /// The ring that the guest receives by; none if it does not work. More may be offered than it says, but not where less than
-    /// half of the buffers are.
-    pub fn receive_ring(&mut self, memory: &impl GuestMemory) -> Option<ReceiveRing> {
-        if !self.is_live(RECEIVE) {
-            return None;
-        }
-        let (queue, _) = self.queue(RECEIVE);
-        let (offered, taken) = queue.positions(memory).ok()?;
-        Some(ReceiveRing { size: queue.size, offered, taken })
-    }
-
-    /// Has the guest receive a frame, of which the driver [accepts](Mmio::accepts) what is still to be done. The driver
-    /// may be told.
+    /// Has the guest receive a frame of the sender `from`, of which the driver [accepts](Mmio::accepts) what is still to be
+    /// done. The driver may be told. A sender whose frames have more than twice the buffers that are free has its frame lost: so
+    /// nobody fills the ring so that nothing is left for others. Where the driver says (by the event index) that it has taken all
+    /// that it was given, it may be waiting for more before it offers buffers again, and is given it.
     ///
     /// # Errors
     ///
     /// [`Lost`]: it was not received.
     pub fn receive(
         &mut self,
+        from: u64,
         frame: &Frame<'_>,
         source: &impl Source,
         memory: &impl GuestMemory,
@@ -145,8 +126,22 @@ impl Mmio<Net> {
         if !self.is_live(RECEIVE) {
             return Err(Lost::NotWorking);
         }
-        let received = self.receive_into(frame, source, memory);
+        let received = match self.admits(from, memory) {
+            Ok(false) => Ok(Err(Lost::NoRoom)),
+            Ok(true) => self.receive_into(frame, source, memory),
+            Err(malformed) => Err(malformed),
+        };
+        let taken = self.queue(RECEIVE).0.taken();
+        self.device_mut().senders.took(from, taken);
         self.unless_malformed(received, Err(Lost::NotWorking))
+    }
+
+    fn admits(&mut self, from: u64, memory: &impl GuestMemory) -> Result<bool, Malformed> {
+        let rules = self.rules();
+        let (queue, _) = self.queue(RECEIVE);
+        let (offered, taken) = (queue.offered(memory)?, queue.taken());
+        let is_admitted = self.device_mut().senders.admits(from, offered, taken);
+        Ok(is_admitted || self.queue(RECEIVE).0.is_caught_up_with(rules, memory)?)
     }
 
     fn receive_into(

@@ -49,7 +49,7 @@ impl Board {
                 let receive = |frame: &Frame<'_>| {
                     assert!(frame.len() > 0);
                     self.net.accepts(&frame.offload)
-                        && self.net.receive(frame, &source, &memory).is_ok()
+                        && self.net.receive(0, frame, &source, &memory).is_ok()
                 };
                 let mut receive = receive;
                 if finishes {
@@ -69,7 +69,6 @@ impl Board {
                 let mut room = vec![(0, 0); pieces];
                 assert!(self.net.next_room(&mut room, &memory) <= pieces);
                 assert!(self.net.rings().count() <= 6);
-                assert!(self.net.receive_ring(&memory).is_none_or(|ring| ring.size <= 256));
             }
             _ => unreachable!("it is made elsewhere"),
         }
@@ -80,7 +79,7 @@ impl Board {
         let Own { head, rest: (begin, end), offload } = &self.own;
         let frame = Frame { head, rest: *begin..*end, offload: *offload };
         let source = self.packet.in_memory(memory);
-        let _ = self.net.receive(&frame, &source, memory);
+        let _ = self.net.receive(1, &frame, &source, memory);
         let mut count = 0;
         let _ = net::finish(*end, offload, &source, |_| {
             count += 1;

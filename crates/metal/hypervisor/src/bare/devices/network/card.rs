@@ -11,7 +11,7 @@ use mayfly_switch::{Counts, NoPort, Port};
 
 use super::desk::Seat;
 use super::outgoing::UPLINK;
-use super::ports::{End, NETWORK, Receiver, deliver, join, now, part};
+use super::ports::{End, NETWORK, deliver, join, now, part};
 use crate::bare::devices::arch::CARD_INTERRUPT;
 use crate::bare::devices::lines::Lines;
 use crate::bare::devices::virtio::{Ram, Virtio};
@@ -138,7 +138,10 @@ impl Card {
     ///
     /// Why it does not come to its network. It sends nothing then, and receives nothing.
     pub(crate) fn attach(&self, memory: &Arc<GuestMemory>) -> Result<(), NoPort> {
-        let end = || Arc::new(End::Card(Receiver::new(self.registers(), memory)));
+        let end = || {
+            let memory = Arc::clone(memory);
+            Arc::new(End::Card { virtio: self.registers(), memory })
+        };
         match &self.place {
             Place::Network(config, mac) => {
                 let port = join(config, *mac, end())?;

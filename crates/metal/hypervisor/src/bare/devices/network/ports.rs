@@ -4,10 +4,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mayfly_devices::virtio::Mmio;
-use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, ReceiveRing, Source, finish};
+use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, Source, finish};
 use mayfly_hypervisor::card;
-use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port, Ring, Senders, Switch, Targets};
+use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port, Switch, Targets};
 
 use super::desk::Desk;
 use super::outgoing;
@@ -25,24 +24,10 @@ use crate::bare::world::share::pause;
 const MOST_NETWORKS: usize = 256;
 
 /// Where a port leads.
-#[expect(clippy::large_enum_variant, reason = "most are cards, and each has memory of its own")]
 pub(crate) enum End {
-    Card(Receiver),
+    Card { virtio: Arc<Virtio<Net, [u8; 6]>>, memory: Arc<GuestMemory> },
     Uplink(&'static OwnCard),
     Desk(Arc<Desk>),
-}
-
-/// A card that receives, and the memory of its VM.
-pub(crate) struct Receiver {
-    virtio: Arc<Virtio<Net, [u8; 6]>>,
-    memory: Arc<GuestMemory>,
-    senders: SpinLock<Senders>,
-}
-
-impl Receiver {
-    pub(super) fn new(virtio: Arc<Virtio<Net, [u8; 6]>>, memory: &Arc<GuestMemory>) -> Self {
-        Self { virtio, memory: Arc::clone(memory), senders: SpinLock::new(Senders::new()) }
-    }
 }
 
 /// The switch, and the names of its networks, each known by its place.
@@ -188,7 +173,9 @@ impl End {
         source: &impl Source,
     ) -> Result<(), Lost> {
         match self {
-            Self::Card(card) => card.receive(from, len, offload, source),
+            Self::Card { virtio, memory } => {
+                receive_whole_or_cut(virtio, memory, from, len, offload, source)
+            }
             Self::Uplink(card) => cut(len, offload, source, |frame| {
                 outgoing::send(card, from.number(), frame, source)
             }),
@@ -199,56 +186,28 @@ impl End {
     }
 }
 
-impl Receiver {
-    /// Has a guest receive a frame: as it is, if its driver does what is left to be done.
-    fn receive(
-        &self,
-        from: Port,
-        len: u64,
-        offload: &Offload,
-        source: &impl Source,
-    ) -> Result<(), Lost> {
-        let ram = Ram::at_once(&self.memory);
-        let whole = Frame { head: &[], rest: 0..len, offload: *offload };
-        // A card whose vCPUs keep its lock from others loses the frame.
-        let busy = Err(Lost::NoRoom);
-        let put =
-            |card: &mut Mmio<Net>, frame: &Frame<'_>| self.put(card, from, frame, source, &ram);
-        let received =
-            self.virtio.act_soon(|card| card.accepts(offload).then(|| put(card, &whole)));
-        match received {
-            None => busy,
-            Some(Some(received)) => received,
-            Some(None) => cut(len, offload, source, |frame| {
-                self.virtio.act_soon(|card| put(card, frame)).unwrap_or(busy)
-            }),
-        }
-    }
-
-    /// Puts a frame into the guest's ring, if its sender has not taken too much of that already.
-    fn put(
-        &self,
-        card: &mut Mmio<Net>,
-        from: Port,
-        frame: &Frame<'_>,
-        source: &impl Source,
-        ram: &Ram<'_>,
-    ) -> Result<(), Lost> {
-        let ring = |card: &mut Mmio<Net>| {
-            let ReceiveRing { size, offered, taken } = card.receive_ring(ram)?;
-            Some(Ring { size, offered, taken })
-        };
-        // What is wrong with a ring is found by receiving into it.
-        if let Some(before) = ring(card)
-            && !self.senders.lock().admits(from, before)
-        {
-            return Err(Lost::NoRoom);
-        }
-        let received = card.receive(frame, source, ram);
-        if let Some(after) = ring(card) {
-            self.senders.lock().took(from, after);
-        }
-        received
+/// Has a guest receive a frame: as it is, if its driver does what is left to be done.
+fn receive_whole_or_cut(
+    virtio: &Virtio<Net, [u8; 6]>,
+    memory: &GuestMemory,
+    from: Port,
+    len: u64,
+    offload: &Offload,
+    source: &impl Source,
+) -> Result<(), Lost> {
+    let ram = Ram::at_once(memory);
+    let whole = Frame { head: &[], rest: 0..len, offload: *offload };
+    // A card whose vCPUs keep its lock from others loses the frame.
+    let busy = Err(Lost::NoRoom);
+    let received = virtio.act_soon(|card| {
+        card.accepts(offload).then(|| card.receive(from.number(), &whole, source, &ram))
+    });
+    match received {
+        None => busy,
+        Some(Some(received)) => received,
+        Some(None) => cut(len, offload, source, |frame| {
+            virtio.act_soon(|card| card.receive(from.number(), frame, source, &ram)).unwrap_or(busy)
+        }),
     }
 }
 

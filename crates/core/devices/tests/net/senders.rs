@@ -1,0 +1,75 @@
+//! What a guest receives of one sender beside others.
+
+use mayfly_devices::virtio::net::{Frame, Lost, Offload, Packet};
+
+use crate::cards::*;
+use crate::frame;
+
+/// Sends frames of 60 bytes, each of which takes a buffer, until one is lost; how many were received.
+fn flood(guest: &mut Guest, from: u64) -> usize {
+    let (head, nothing) = (frame(60), Packet::new());
+    let sent = Frame { head: &head, rest: 0..0, offload: Offload::default() };
+    let mut count = 0;
+    while count <= 2 * usize::from(SIZE) {
+        let source = nothing.in_memory(&guest.memory);
+        match guest.card.receive(from, &sent, &source, &guest.memory) {
+            Ok(()) => count += 1,
+            Err(Lost::NoRoom) => return count,
+            Err(why) => panic!("{why}"),
+        }
+    }
+    panic!("no frame is lost");
+}
+
+/// One whose driver has so many buffers.
+fn guest(features: u64, buffers: usize) -> Guest {
+    let mut guest = Guest::new(1, features);
+    guest.make_room(&vec![2048; buffers]);
+    guest
+}
+
+#[test]
+fn a_sender_without_an_end_leaves_a_third_of_the_buffers_for_others() {
+    for (buffers, first, second) in [(64, 43, 15), (16, 11, 4), (3, 3, 0)] {
+        let mut guest = guest(ALL | EVENT_INDEX, buffers);
+        assert_eq!(
+            [7, 8].map(|from| flood(&mut guest, from)),
+            [first, second],
+            "{buffers} buffers"
+        );
+        assert_eq!(flood(&mut guest, 7), 0);
+    }
+}
+
+#[test]
+fn what_a_driver_offers_again_is_for_all() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    assert_eq!(flood(&mut guest, 7), 43);
+    guest.make_room(&[2048; 43]);
+    assert_eq!(flood(&mut guest, 7), 43);
+}
+
+#[test]
+fn a_driver_that_has_taken_all_that_it_was_given_is_given_more() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    assert_eq!(flood(&mut guest, 7), 43);
+    guest.wants_to_be_told_behind(RECEIVE, 43);
+    assert_eq!(flood(&mut guest, 7), 1);
+    guest.wants_to_be_told_behind(RECEIVE, 44);
+    assert_eq!(flood(&mut guest, 7), 1);
+}
+
+#[test]
+fn a_driver_that_does_not_say_what_it_has_taken_is_given_all() {
+    let mut guest = guest(ALL, 64);
+    assert_eq!(flood(&mut guest, 7), 64);
+}
+
+#[test]
+fn a_driver_that_begins_anew_has_nothing_of_anybody() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    assert_eq!(flood(&mut guest, 7), 43);
+    guest.begin(ALL | EVENT_INDEX);
+    guest.make_room(&[2048; 64]);
+    assert_eq!([8, 7].map(|from| flood(&mut guest, from)), [43, 15]);
+}
