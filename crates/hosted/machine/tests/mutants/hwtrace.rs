@@ -41,6 +41,11 @@ const fn page(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("tables_and_pages", test), "left: ")
 }
 
+/// A table that two entries lead to, or may not.
+const fn twice(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("led_twice", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -288,36 +293,68 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a root that leads to another has it for certain",
         edits: &[
             (
-                "core/hwtrace/src/checker/trees.rs",
-                "&& checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))",
+                "core/hwtrace/src/checker/doubts.rs",
+                "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
                 "",
             ),
             // Its own entry is not, either.
-            (
-                "core/hwtrace/src/checker/trees.rs",
-                "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
-                "&& (by.is_none() || by.is_some())",
-            ),
+            ("core/hwtrace/src/checker/doubts.rs", "chain(by);", "chain(by.filter(|_| false));"),
         ],
         killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
     },
     Mutant {
         step: "a root has for certain the entry that leads into another tree",
         edits: &[(
-            "core/hwtrace/src/checker/trees.rs",
-            "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
-            "&& (by.is_none() || by.is_some())",
+            "core/hwtrace/src/checker/doubts.rs",
+            "chain(by);",
+            "chain(by.filter(|_| false));",
         )],
         killer: another_life("a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere"),
     },
     Mutant {
-        step: "a table that comes into a tree has for certain the entry that leads into another",
+        step: "a table that a root leads to is in another tree for certain",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "last.into_iter()",
+            "last.filter(|_| false).into_iter()",
+        )],
+        killer: twice("a_table_may_be_unlinked_while_a_root_is_made_that_leads_to_it"),
+    },
+    Mutant {
+        step: "a table that is linked is no root since its frame may have been given out",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+            "",
+        )],
+        killer: twice(
+            "a_table_may_be_linked_whose_frame_may_have_been_given_out_since_it_was_a_root",
+        ),
+    },
+    Mutant {
+        step: "a walk comes for certain to the table of an entry",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "self.tables.path(word.0).into_iter().chain([word])",
+            "[word].into_iter()",
+        )],
+        killer: twice("a_root_may_lead_to_a_table_no_more_whose_own_table_is_free"),
+    },
+    Mutant {
+        step: "a walk comes by no other entry that is written meanwhile",
+        edits: &[("core/hwtrace/src/checker/doubts.rs", "own == Some(word)", "own.is_some()")],
+        killer: twice("a_table_may_lead_into_another_tree_no_more_when_it_comes_into_one"),
+    },
+    Mutant {
+        step: "the place of a table that two entries may lead to is in doubt",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "is_led && self.is_placed_for_certain",
-            "(is_led || tickets.0 > 0) && self.is_placed_for_certain",
+            "self.lives.doubt(table..table + 1, end);",
+            "",
         )],
-        killer: another_life("a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere"),
+        killer: twice(
+            "a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhile",
+        ),
     },
     Mutant {
         step: "a table that an entry comes to lead to maps no frame that is free",
@@ -332,8 +369,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that becomes a root maps no frame that is free",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            "self.check_arrivals(table, &arrival, is_fresh);",
-            "self.check_arrivals(table, &arrival, is_fresh && line == 0);",
+            "self.check_arrivals(table, &arrival, true);",
+            "self.check_arrivals(table, &arrival, line == 0);",
         )],
         killer: comes("a_free_frame_comes_into_a_tree_with_the_root_that_maps_it"),
     },
