@@ -149,3 +149,23 @@ fn a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhil
     };
     overlaps(trace, ("11 14", "14 15"), "table-twice");
 }
+
+/// What an event does to a table twice, by the entry that it changes and by one below, leaves no doubt of it.
+#[test]
+fn a_table_is_given_out_twice_to_which_another_entry_comes_to_lead() {
+    let linked = "
+        0 give frame=0x200 order=0
+        0 give frame=0x300 order=0
+        0 root top=0x100 order=0 levels=3 format=ept
+        0 entry table=0x100 index=0 old=0 new=0x300007
+    ";
+    let again = "0 entry table=0x100 index=0 old=0x300007 new=0x300003";
+    let below = "
+        0 entry table=0x200 index=0 old=0 new=0x300007
+        0 entry table=0x100 index=0 old=0x300007 new=0x200007
+    ";
+    for moved in [again, below] {
+        let events = format!("{linked}{moved}\n0 give frame=0x300 order=0");
+        assert_eq!(rules("", &events), ["given-twice"]);
+    }
+}
