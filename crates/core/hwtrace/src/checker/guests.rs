@@ -46,10 +46,7 @@ impl Checker {
             }
             self.exposures.remove(&vmid);
         }
-        if self.note_stay((tlb, vmid), top, (begin, end)) {
-            // It may be out again.
-            return;
-        }
+        let may_be_out = self.note_stay((tlb, vmid), top, (begin, end));
         // Of another root, perhaps, that was in the frame before.
         let is_certain = is_alone && self.are_certain(&(top..top + 1), (begin, end), false);
         let since = if is_certain { end } else { u64::MAX };
@@ -71,7 +68,9 @@ impl Checker {
         exposure.since = exposure.since.min(since);
         exposure.enters = self.enters;
         exposure.entered = exposure.entered.max(end);
-        exposure.inside.insert(tlb, since);
+        if !may_be_out {
+            exposure.inside.insert(tlb, since);
+        }
         if is_first {
             self.expose_overdue(vmid, top, (begin, end));
         }
