@@ -23,3 +23,41 @@ fn a_guest_may_use_a_page_that_was_replaced_since_a_cpu_was_there_that_left_whil
     let used = "access tlb=2 vmid=7 gfn=0 frame=0x300 write=0".to_string();
     assert_eq!(broken(&trace("")), [("stale-access", used)]);
 }
+
+#[test]
+fn a_free_frame_may_come_back_into_the_tree_of_a_guest_that_was_left_while_it_was_entered() {
+    let trace = |left: &str| {
+        format!(
+            "1 2 0 root top=0x100 order=0 levels=1 format=ept
+3 4 0 vmid-take vmid=7 generation=1
+{left} 1 leave tlb=1 vmid=7
+5 8 1 enter tlb=1 top=0x100 vmid=7
+10 11 0 free frame=0x300 order=0
+12 13 0 entry table=0x100 index=0 old=0 new=0x300037
+"
+        )
+    };
+    assert_eq!(broken(&trace("6 7")), []);
+    let again = "14 15 1 enter tlb=1 top=0x100 vmid=7\n16 17 1 leave tlb=1 vmid=7";
+    let found = broken(&format!("{}{again}", trace("6 7")));
+    let mapped = "entry table=0x100 index=0 old=0 new=0x300037".to_string();
+    assert_eq!(found, [("free-frame", mapped)]);
+}
+
+#[test]
+fn a_free_frame_may_come_back_into_the_tree_of_a_root_whose_vmid_was_forgotten() {
+    let trace = "1 2 0 root top=0x100 order=0 levels=1 format=ept
+3 4 0 vmid-take vmid=7 generation=1
+5 6 1 enter tlb=1 top=0x100 vmid=7
+7 8 1 leave tlb=1 vmid=7
+9 10 0 tlbi-all id=1 vmid=7
+11 12 0 tlbi-sync id=1
+13 14 0 free frame=0x300 order=0
+15 16 1 entry table=0x100 index=0 old=0 new=0x300037
+17 18 0 root-gone top=0x100
+";
+    assert_eq!(broken(trace), []);
+    let entered = "17 18 1 enter tlb=1 top=0x100 vmid=7\n19 20 0 root-gone";
+    let found = broken(&trace.replacen("17 18 0 root-gone", entered, 1));
+    assert!(found.iter().any(|(rule, _)| *rule == "free-frame"), "{found:?}");
+}

@@ -222,7 +222,8 @@ impl Checker {
     /// Notes that `word` maps a frame that is free, since an event at `tickets`; `what` says so.
     ///
     /// A vCPU that is at a fault may give an entry back its value in the tree of a root that is closed. No CPU goes into
-    /// that root again, and memory that was mapped there may be free. So the rule is broken where a CPU is in the guest.
+    /// that root again, and memory that was mapped there may be free. So once a CPU may have been in the guest, the rule is
+    /// broken where one is there then or later.
     pub(super) fn map_free(
         &mut self,
         line: u64,
@@ -233,7 +234,7 @@ impl Checker {
     ) {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
-        if !self.exposed(found.root).is_empty() {
+        if self.may_be_entered(found.root, end) {
             let need = Need { rule, line, end, what, used: None };
             self.add_live(&found, begin, &need, certain);
             if certain {

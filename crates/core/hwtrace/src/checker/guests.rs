@@ -23,6 +23,9 @@ impl Checker {
             }
             return;
         }
+        if let Some(root) = self.tables.roots.get_mut(&top) {
+            root.is_entered = true;
+        }
         if !self.may_be_taken(vmid, (begin, end)) {
             let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
             self.report(line, Rule::VmidNotTaken, what);
@@ -74,6 +77,13 @@ impl Checker {
         if is_first {
             self.expose_overdue(vmid, top, (begin, end));
         }
+    }
+
+    /// Whether a CPU may have entered the guest of the root at `top` before an event that ends at `before`.
+    pub(super) fn may_be_entered(&self, top: u64, before: u64) -> bool {
+        let is_it = |one: &Record| matches!(one.event, Event::Enter { top: of, .. } if of == top);
+        self.tables.roots.get(&top).is_some_and(|root| root.is_entered)
+            || self.window.find(before, is_it).is_some()
     }
 
     /// Notes that a CPU has entered the guest of `root` at `tickets`. Returns whether it may have left since.

@@ -24,7 +24,8 @@ impl Checker {
             is_twice |= !self.vacate(table, end)
                 && self.is_twice_for_certain(twice, tickets, None, &frames);
         }
-        if let Err(twice) = self.tables.add_root(top, Root { order, levels, family }, tickets) {
+        let root = Root { order, levels, family, is_entered: false };
+        if let Err(twice) = self.tables.add_root(top, root, tickets) {
             is_twice |= self.is_twice_for_certain(twice, tickets, None, &frames);
         }
         if is_twice {
