@@ -61,3 +61,13 @@ fn a_free_frame_may_come_back_into_the_tree_of_a_root_whose_vmid_was_forgotten()
     let found = broken(&trace.replacen("17 18 0 root-gone", entered, 1));
     assert!(found.iter().any(|(rule, _)| *rule == "free-frame"), "{found:?}");
 }
+
+/// A table that nothing is known to lead to comes to lead to itself, which is known only where that is written.
+#[test]
+fn a_write_that_another_one_asks_for_finds_what_that_leaves() {
+    let trace = "1 2 0 entry table=0x200 index=0 old=0 new=0x300007
+4 5 0 entry table=0x200 index=0 old=0x300007 new=0
+3 6 0 entry table=0x200 index=0 old=0 new=0x200037
+";
+    assert_eq!(broken(trace), []);
+}

@@ -46,6 +46,8 @@ impl Checker {
             let (line, record) = waiting.remove(next);
             self.write(line, &record);
             self.note_written(&record);
+            // What the write asked for may be of this table, too.
+            waiting.extend(self.waiting.remove(&table).into_iter().flatten());
         }
         if waiting.is_empty() {
             return;
