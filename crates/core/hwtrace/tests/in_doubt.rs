@@ -24,6 +24,45 @@ fn a_guest_may_use_a_page_that_was_replaced_since_a_cpu_was_there_that_left_whil
     assert_eq!(broken(&trace("")), [("stale-access", used)]);
 }
 
+/// A table of a root that no CPU enters is free, and given out, and its frame is linked into the tree of a guest.
+fn linked_again(events: &str) -> String {
+    format!(
+        "1 2 0 root top=0x100 order=0 levels=2 format=ept
+3 4 0 root top=0x400 order=0 levels=2 format=ept
+5 6 0 entry table=0x100 index=0 old=0 new=0x200007
+7 8 0 vmid-take vmid=7 generation=1
+9 10 1 enter tlb=1 top=0x400 vmid=7
+{events}
+22 23 0 entry table=0x200 index=0 old=0 new=0x300037
+24 25 0 entry table=0x400 index=0 old=0x200007 new=0
+26 27 1 access tlb=1 vmid=7 gfn=0 frame=0x300 write=1
+"
+    )
+}
+
+#[test]
+fn a_table_may_be_linked_while_its_frame_is_freed_and_given_out() {
+    let events = "14 15 0 entry table=0x400 index=0 old=0 new=0x200007
+11 16 0 free frame=0x200 order=0
+12 17 0 give frame=0x200 order=0";
+    assert_eq!(broken(&linked_again(events)), []);
+    let events = "12 13 0 give frame=0x200 order=0
+14 15 0 entry table=0x400 index=0 old=0 new=0x200007
+11 16 0 free frame=0x200 order=0";
+    assert_eq!(broken(&linked_again(events)), []);
+    // Where it was in no tree before.
+    let nowhere = |events: &str| {
+        linked_again(events).replacen(
+            "table=0x100 index=0 old=0 new=0x200007",
+            "table=0x100 index=0 old=0 new=0x500007",
+            1,
+        )
+    };
+    assert_eq!(broken(&nowhere(events)), []);
+    let found = broken(&nowhere(&events.replacen("11 16", "16 17", 1)));
+    assert!(found.iter().any(|(rule, _)| *rule == "table-freed"), "{found:?}");
+}
+
 #[test]
 fn a_free_frame_may_come_back_into_the_tree_of_a_guest_that_was_left_while_it_was_entered() {
     let trace = |left: &str| {

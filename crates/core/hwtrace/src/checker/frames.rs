@@ -100,7 +100,11 @@ impl Checker {
     fn free_table(&mut self, line: u64, table: u64, tickets: Tickets) {
         let (begin, end) = tickets;
         let is_unlinked = self.hasten_unlink(table, end);
-        if !is_unlinked && self.lives.any_given_after(&(table..table + 1), begin).is_some() {
+        let is_known_since = self.tables.get(table).is_some_and(|known| known.reach > begin);
+        if !is_unlinked
+            && is_known_since
+            && self.lives.any_given_after(&(table..table + 1), begin).is_some()
+        {
             // It is a table again.
             return;
         }
