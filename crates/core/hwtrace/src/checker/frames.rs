@@ -1,6 +1,5 @@
 //! Frames that are given out, and given back.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::overdue::Since;
@@ -131,10 +130,8 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
-        let mut writes = self.writes.get(&frame).into_iter().flat_map(HashMap::values);
         self.lives.of(frame).doubtful < begin
             && self.tables.get(frame).is_some_and(|table| table.reach < begin)
-            && writes.all(|writes| writes.reach < begin)
     }
 
     /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.
@@ -261,12 +258,7 @@ impl Checker {
         let (begin, end) = tickets;
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
-            let Some((first, last)) = linked else { continue };
-            let lived = self.lives.of(table);
-            let is_of_this_life =
-                !lived.may_end_after(first) && lived.given.is_none_or(|(_, given)| given < first);
-            if last < begin
-                && is_of_this_life
+            if linked.is_some_and(|(_, last)| last < begin)
                 && !self.hasten_free(table, end)
                 && self.are_certain(&(table..table + 1), tickets, false)
                 && self.is_walked(table, tickets)

@@ -55,9 +55,7 @@ impl Checker {
             self.tables.detach(table, &mut Vec::new());
         }
         for vmid in self.exposed(top) {
-            if self.is_inside(vmid, (begin, end))
-                && self.are_certain(&(top..top + 1), (begin, end), true)
-            {
+            if self.is_inside(vmid, (begin, end)) {
                 let what =
                     format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
                 self.report(line, Rule::RootGone, what);
