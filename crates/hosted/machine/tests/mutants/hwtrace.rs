@@ -46,6 +46,11 @@ const fn twice(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("led_twice", test), "left: ")
 }
 
+/// What the checker goes by while it is not known what came first.
+const fn in_doubt(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("in_doubt", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -355,6 +360,35 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: twice(
             "a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhile",
         ),
+    },
+    Mutant {
+        step: "a guest may be entered before what it has is taken away",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.hasten_enters(before.root, end);",
+            "",
+        )],
+        killer: in_doubt("a_guest_may_use_a_page_that_was_unmapped_while_it_was_entered"),
+    },
+    Mutant {
+        step: "a table may be unlinked before it is filled",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "let is_led = !self.hasten_unlink(table, end);",
+            "let is_led = self.is_placed(table);",
+        )],
+        killer: in_doubt(
+            "a_guest_may_use_a_page_of_a_table_that_was_unlinked_while_it_was_filled_anew",
+        ),
+    },
+    Mutant {
+        step: "a table that is unlinked has its pages for certain",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "&& gone.iter().all(is_known);",
+            "&& (gone.is_empty() || gone.iter().any(is_known));",
+        )],
+        killer: in_doubt("a_page_that_its_table_may_never_have_had_in_a_tree_may_be_free"),
     },
     Mutant {
         step: "a table that an entry comes to lead to maps no frame that is free",
