@@ -274,7 +274,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.lives.doubt(table..table + 1, end);",
             "",
         )],
-        killer: another_life("a_root_may_be_none_any_more_while_a_write_of_it_is_written_down"),
+        killer: another_life(
+            "a_root_may_be_none_any_more_while_an_entry_is_written_of_the_table_that_comes_after",
+        ),
     },
     Mutant {
         step: "a table that is put into a tree while its frame is given out is none of before",
