@@ -80,7 +80,8 @@ impl Lives {
     /// Notes that something happens to `frames`.
     pub(crate) fn happen(&mut self, frames: Range<u64>, (begin, end): Tickets) {
         self.change(frames, |life| {
-            if life.reach > begin {
+            // What one event does to them twice does not overlap itself.
+            if life.reach > begin && life.reach != end {
                 life.doubtful = life.doubtful.max(life.reach).max(end);
             }
             life.reach = life.reach.max(end);

@@ -25,6 +25,8 @@ pub(crate) struct Root {
     pub(crate) order: u32,
     pub(crate) levels: u32,
     pub(crate) family: Family,
+    /// A CPU has gone into its guest, or may have.
+    pub(crate) is_entered: bool,
 }
 
 /// Where a table is in a tree.

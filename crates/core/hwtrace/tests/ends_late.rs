@@ -105,7 +105,7 @@ fn where_there_is_none_that_is_found_as_late_as_the_invalidations_are_remembered
 #[test]
 fn one_that_came_too_late_is_none_even_where_it_is_complete_before_what_it_is_for_is_written_down()
 {
-    for others in [0, 300] {
+    for others in [0, 300, 10_000] {
         let found = protected_late(others, false, true);
         assert_eq!(found, [Rule::BreakBeforeMake], "after {others}");
     }

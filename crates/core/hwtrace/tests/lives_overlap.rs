@@ -56,7 +56,7 @@ fn a_page_may_have_been_mapped_before_its_table_came_into_another_tree() {
 fn a_root_that_may_have_been_freed_before_its_frame_is_given_out_again_is_none_any_more() {
     let trace = |freed: &str| {
         format!(
-            "2 3 0 root top=0x200 order=0 levels=2 format=ept
+            "2 4 0 root top=0x200 order=0 levels=2 format=ept
 1 5 0 give frame=0x200 order=0
 {freed}7 8 0 root top=0x100 order=0 levels=2 format=ept
 9 10 0 give frame=0x200 order=0
@@ -64,7 +64,7 @@ fn a_root_that_may_have_been_freed_before_its_frame_is_given_out_again_is_none_a
 "
         )
     };
-    let good = trace("4 6 0 free frame=0x200 order=0\n");
+    let good = trace("3 6 0 free frame=0x200 order=0\n");
     assert_eq!(broken(&good), []);
     // Nor is anything in doubt from then on.
     let again = "entry table=0x100 index=1 old=0 new=0x200007";
@@ -177,6 +177,20 @@ fn a_root_may_be_none_any_more_while_a_write_of_it_is_written_down() {
         )
     };
     assert_eq!(broken(&trace("9 19")), []);
+}
+
+#[test]
+fn a_root_may_be_none_any_more_while_an_entry_is_written_of_the_table_that_comes_after() {
+    let trace = "3 4 0 root top=0x200 order=0 levels=2 format=arm
+10 11 0 free frame=0x200 order=0
+12 14 0 give frame=0x200 order=0
+15 16 0 root top=0x200 order=0 levels=2 format=arm
+13 17 0 free frame=0x200 order=0
+18 20 0 entry table=0x200 index=1 old=0 new=0x400003
+19 21 0 give frame=0x200 order=0
+22 23 0 root top=0x200 order=0 levels=2 format=arm
+";
+    assert_eq!(broken(trace), []);
 }
 
 /// An entry is written while the frame of its table is given out. Afterwards that frame is a root.

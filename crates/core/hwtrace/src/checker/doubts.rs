@@ -12,7 +12,7 @@ use super::settle::ANY_MARKS;
 use crate::entries::Kind;
 use crate::event::{Event, Record};
 use crate::lives::Tickets;
-use crate::tables::Word;
+use crate::tables::{Twice, Word};
 use crate::window::{Key, frames, tables};
 
 /// Writes of an entry that are remembered.
@@ -209,6 +209,21 @@ impl Checker {
             self.is_settled(word, tickets, own == Some(word))
                 && self.are_certain(&(word.0..word.0 + 1), tickets, fresh.contains(&word.0))
         })
+    }
+
+    /// Whether two entries lead to a table when an event comes at `tickets`, in whatever order; or one, where the table is
+    /// part of a root. The event is as [`Checker::leads_for_certain`] says.
+    pub(super) fn is_twice_for_certain(
+        &self,
+        Twice { table, by }: Twice,
+        tickets: Tickets,
+        own: Option<Word>,
+        fresh: &Range<u64>,
+    ) -> bool {
+        let last = self.tables.path(table).pop();
+        let mut words = last.into_iter().chain(by);
+        self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))
+            && words.all(|word| self.leads_for_certain(word, tickets, own, fresh))
     }
 
     /// Whether the place of the table in `frame` at `tickets` is certain.

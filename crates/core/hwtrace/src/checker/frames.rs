@@ -1,6 +1,5 @@
 //! Frames that are given out, and given back.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::overdue::Since;
@@ -100,7 +99,11 @@ impl Checker {
     fn free_table(&mut self, line: u64, table: u64, tickets: Tickets) {
         let (begin, end) = tickets;
         let is_unlinked = self.hasten_unlink(table, end);
-        if !is_unlinked && self.lives.any_given_after(&(table..table + 1), begin).is_some() {
+        let is_known_since = self.tables.get(table).is_some_and(|known| known.reach > begin);
+        if !is_unlinked
+            && is_known_since
+            && self.lives.any_given_after(&(table..table + 1), begin).is_some()
+        {
             // It is a table again.
             return;
         }
@@ -127,10 +130,8 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
-        let mut writes = self.writes.get(&frame).into_iter().flat_map(HashMap::values);
         self.lives.of(frame).doubtful < begin
             && self.tables.get(frame).is_some_and(|table| table.reach < begin)
-            && writes.all(|writes| writes.reach < begin)
     }
 
     /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.
@@ -222,7 +223,8 @@ impl Checker {
     /// Notes that `word` maps a frame that is free, since an event at `tickets`; `what` says so.
     ///
     /// A vCPU that is at a fault may give an entry back its value in the tree of a root that is closed. No CPU goes into
-    /// that root again, and memory that was mapped there may be free. So the rule is broken where a CPU is in the guest.
+    /// that root again, and memory that was mapped there may be free. So once a CPU may have been in the guest, the rule is
+    /// broken where one is there then or later.
     pub(super) fn map_free(
         &mut self,
         line: u64,
@@ -233,7 +235,7 @@ impl Checker {
     ) {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
-        if !self.exposed(found.root).is_empty() {
+        if self.may_be_entered(found.root, end) {
             let need = Need { rule, line, end, what, used: None };
             self.add_live(&found, begin, &need, certain);
             if certain {
@@ -256,12 +258,7 @@ impl Checker {
         let (begin, end) = tickets;
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
-            let Some((first, last)) = linked else { continue };
-            let lived = self.lives.of(table);
-            let is_of_this_life =
-                !lived.may_end_after(first) && lived.given.is_none_or(|(_, given)| given < first);
-            if last < begin
-                && is_of_this_life
+            if linked.is_some_and(|(_, last)| last < begin)
                 && !self.hasten_free(table, end)
                 && self.are_certain(&(table..table + 1), tickets, false)
                 && self.is_walked(table, tickets)

@@ -23,6 +23,9 @@ impl Checker {
             }
             return;
         }
+        if let Some(root) = self.tables.roots.get_mut(&top) {
+            root.is_entered = true;
+        }
         if !self.may_be_taken(vmid, (begin, end)) {
             let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
             self.report(line, Rule::VmidNotTaken, what);
@@ -46,10 +49,7 @@ impl Checker {
             }
             self.exposures.remove(&vmid);
         }
-        if self.note_stay((tlb, vmid), top, (begin, end)) {
-            // It may be out again.
-            return;
-        }
+        let may_be_out = self.note_stay((tlb, vmid), top, (begin, end));
         // Of another root, perhaps, that was in the frame before.
         let is_certain = is_alone && self.are_certain(&(top..top + 1), (begin, end), false);
         let since = if is_certain { end } else { u64::MAX };
@@ -71,10 +71,19 @@ impl Checker {
         exposure.since = exposure.since.min(since);
         exposure.enters = self.enters;
         exposure.entered = exposure.entered.max(end);
-        exposure.inside.insert(tlb, since);
+        if !may_be_out {
+            exposure.inside.insert(tlb, since);
+        }
         if is_first {
             self.expose_overdue(vmid, top, (begin, end));
         }
+    }
+
+    /// Whether a CPU may have entered the guest of the root at `top` before an event that ends at `before`.
+    pub(super) fn may_be_entered(&self, top: u64, before: u64) -> bool {
+        let is_it = |one: &Record| matches!(one.event, Event::Enter { top: of, .. } if of == top);
+        self.tables.roots.get(&top).is_some_and(|root| root.is_entered)
+            || self.window.find(before, is_it).is_some()
     }
 
     /// Notes that a CPU has entered the guest of `root` at `tickets`. Returns whether it may have left since.

@@ -113,7 +113,7 @@ impl Checker {
         self.is_placed(frame)
     }
 
-    fn is_placed(&self, table: u64) -> bool {
+    pub(super) fn is_placed(&self, table: u64) -> bool {
         self.tables.get(table).is_some_and(|table| table.place.is_some())
     }
 }

@@ -18,27 +18,22 @@ impl Checker {
         for table in frames.clone() {
             self.check_unmapped(line, table, tickets, true, "is part of a root");
         }
-        let is_fresh = self.are_certain(&frames, tickets, true);
-        let is_elsewhere = |checker: &Self, Twice { table, by }: Twice| {
-            let mut path = checker.tables.path(table).into_iter();
-            is_fresh
-                && checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))
-                && path.all(|word| checker.is_certain(word, tickets, false))
-                && by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))
-        };
         let mut is_twice = false;
         for table in frames.clone() {
-            is_twice |= !self.vacate(table, end) && is_elsewhere(self, Twice { table, by: None });
+            let twice = Twice { table, by: None };
+            is_twice |= !self.vacate(table, end)
+                && self.is_twice_for_certain(twice, tickets, None, &frames);
         }
-        if let Err(twice) = self.tables.add_root(top, Root { order, levels, family }, tickets) {
-            is_twice |= is_elsewhere(self, twice);
+        let root = Root { order, levels, family, is_entered: false };
+        if let Err(twice) = self.tables.add_root(top, root, tickets) {
+            is_twice |= self.is_twice_for_certain(twice, tickets, None, &frames);
         }
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
         let arrival = Arrival { line, tickets, by: None, fresh: frames.clone() };
         for table in frames.clone() {
-            self.check_arrivals(table, &arrival, is_fresh);
+            self.check_arrivals(table, &arrival, true);
         }
         for table in frames {
             self.tables.table(table).linked.get_or_insert((begin, end));
@@ -60,9 +55,7 @@ impl Checker {
             self.tables.detach(table, &mut Vec::new());
         }
         for vmid in self.exposed(top) {
-            if self.is_inside(vmid, (begin, end))
-                && self.are_certain(&(top..top + 1), (begin, end), true)
-            {
+            if self.is_inside(vmid, (begin, end)) {
                 let what =
                     format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
                 self.report(line, Rule::RootGone, what);

@@ -46,6 +46,8 @@ impl Checker {
             let (line, record) = waiting.remove(next);
             self.write(line, &record);
             self.note_written(&record);
+            // What the write asked for may be of this table, too.
+            waiting.extend(self.waiting.remove(&table).into_iter().flatten());
         }
         if waiting.is_empty() {
             return;
@@ -173,7 +175,7 @@ impl Checker {
                 self.add_stale(&found, writer, certain);
             }
         }
-        self.enlist(line, word, &before, tickets);
+        self.enlist(line, word, tickets);
         if certain && after != Kind::Absent {
             self.check_forgotten(line, tickets, &before);
         }
@@ -200,24 +202,17 @@ impl Checker {
     }
 
     /// Has what is in an entry known that was written by an event with these tickets.
-    fn enlist(&mut self, line: u64, word: Word, before: &Found, tickets: Tickets) {
+    fn enlist(&mut self, line: u64, word: Word, tickets: Tickets) {
         let (_, end) = tickets;
-        while let Err(Twice { table, by }) = self.tables.enlist(word, tickets) {
-            let is_led =
-                by.is_none_or(|by| self.leads_for_certain(by, tickets, Some(word), &(0..0)));
-            let own = self.tables.get(table).and_then(|table| table.place);
-            let is_elsewhere =
-                own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
+        while let Err(twice) = self.tables.enlist(word, tickets) {
+            let is_certain = self.is_twice_for_certain(twice, tickets, Some(word), &(0..0));
+            let Twice { table, .. } = twice;
             self.tables.delist(word, &mut Vec::new());
-            // If it is in no place without this entry, the entry leads to it twice by itself: nothing that comes later
-            // ends that.
-            let is_elsewhere =
-                is_elsewhere && self.tables.get(table).is_some_and(|table| table.place.is_some());
-            let is_placed = self.is_placed_for_certain(table, tickets);
             // Which of its places it has from now on is not known.
             self.lives.doubt(table..table + 1, end);
-            if !is_elsewhere || !self.vacate(table, end) {
-                let is_certain = is_led && self.is_placed_for_certain(word.0, tickets) && is_placed;
+            // If it is in no place without this entry, the entry leads to it twice by itself: nothing that comes later
+            // ends that.
+            if !self.is_placed(table) || !self.vacate(table, end) {
                 let _ = self.tables.enlist(word, tickets);
                 let (table, index) = word;
                 if is_certain {
@@ -228,11 +223,6 @@ impl Checker {
                 break;
             }
         }
-    }
-
-    /// Whether a walk to the table in `frame` goes by `word`.
-    fn leads(&self, word: Word, frame: u64) -> bool {
-        self.tables.path(frame).contains(&word)
     }
 
     /// Takes what comes into the table in `frame`, which goes, if that is not of another one in the same frame.

@@ -41,6 +41,16 @@ const fn page(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("tables_and_pages", test), "left: ")
 }
 
+/// A table that two entries lead to, or may not.
+const fn twice(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("led_twice", test), "left: ")
+}
+
+/// What the checker goes by while it is not known what came first.
+const fn in_doubt(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("in_doubt", test), "left: ")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -264,7 +274,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.lives.doubt(table..table + 1, end);",
             "",
         )],
-        killer: another_life("a_root_may_be_none_any_more_while_a_write_of_it_is_written_down"),
+        killer: another_life(
+            "a_root_may_be_none_any_more_while_an_entry_is_written_of_the_table_that_comes_after",
+        ),
     },
     Mutant {
         step: "a table that is put into a tree while its frame is given out is none of before",
@@ -288,36 +300,97 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a root that leads to another has it for certain",
         edits: &[
             (
-                "core/hwtrace/src/checker/trees.rs",
-                "&& checker.are_certain(&(table..table + 1), tickets, frames.contains(&table))",
+                "core/hwtrace/src/checker/doubts.rs",
+                "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
                 "",
             ),
             // Its own entry is not, either.
-            (
-                "core/hwtrace/src/checker/trees.rs",
-                "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
-                "&& (by.is_none() || by.is_some())",
-            ),
+            ("core/hwtrace/src/checker/doubts.rs", "chain(by);", "chain(by.filter(|_| false));"),
         ],
         killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
     },
     Mutant {
         step: "a root has for certain the entry that leads into another tree",
         edits: &[(
-            "core/hwtrace/src/checker/trees.rs",
-            "&& by.is_none_or(|by| checker.leads_for_certain(by, tickets, None, &frames))",
-            "&& (by.is_none() || by.is_some())",
+            "core/hwtrace/src/checker/doubts.rs",
+            "chain(by);",
+            "chain(by.filter(|_| false));",
         )],
         killer: another_life("a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere"),
     },
     Mutant {
-        step: "a table that comes into a tree has for certain the entry that leads into another",
+        step: "a table that a root leads to is in another tree for certain",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "last.into_iter()",
+            "last.filter(|_| false).into_iter()",
+        )],
+        killer: twice("a_table_may_be_unlinked_while_a_root_is_made_that_leads_to_it"),
+    },
+    Mutant {
+        step: "a table that is linked is no root since its frame may have been given out",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+            "",
+        )],
+        killer: twice(
+            "a_table_may_be_linked_whose_frame_may_have_been_given_out_since_it_was_a_root",
+        ),
+    },
+    Mutant {
+        step: "a walk comes for certain to the table of an entry",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "self.tables.path(word.0).into_iter().chain([word])",
+            "[word].into_iter()",
+        )],
+        killer: twice("a_root_may_lead_to_a_table_no_more_whose_own_table_is_free"),
+    },
+    Mutant {
+        step: "a walk comes by no other entry that is written meanwhile",
+        edits: &[("core/hwtrace/src/checker/doubts.rs", "own == Some(word)", "own.is_some()")],
+        killer: twice("a_table_may_lead_into_another_tree_no_more_when_it_comes_into_one"),
+    },
+    Mutant {
+        step: "the place of a table that two entries may lead to is in doubt",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            "is_led && self.is_placed_for_certain",
-            "(is_led || tickets.0 > 0) && self.is_placed_for_certain",
+            "self.lives.doubt(table..table + 1, end);",
+            "",
         )],
-        killer: another_life("a_table_may_have_its_frame_from_one_whose_entry_led_elsewhere"),
+        killer: twice(
+            "a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhile",
+        ),
+    },
+    Mutant {
+        step: "a guest may be entered before what it has is taken away",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.hasten_enters(before.root, end);",
+            "",
+        )],
+        killer: in_doubt("a_guest_may_use_a_page_that_was_unmapped_while_it_was_entered"),
+    },
+    Mutant {
+        step: "a table may be unlinked before it is filled",
+        edits: &[(
+            "core/hwtrace/src/checker/trees.rs",
+            "let is_led = !self.hasten_unlink(table, end);",
+            "let is_led = self.is_placed(table);",
+        )],
+        killer: in_doubt(
+            "a_guest_may_use_a_page_of_a_table_that_was_unlinked_while_it_was_filled_anew",
+        ),
+    },
+    Mutant {
+        step: "a table that is unlinked has its pages for certain",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "&& gone.iter().all(is_known);",
+            "&& (gone.is_empty() || gone.iter().any(is_known));",
+        )],
+        killer: in_doubt("a_page_that_its_table_may_never_have_had_in_a_tree_may_be_free"),
     },
     Mutant {
         step: "a table that an entry comes to lead to maps no frame that is free",
@@ -332,8 +405,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that becomes a root maps no frame that is free",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            "self.check_arrivals(table, &arrival, is_fresh);",
-            "self.check_arrivals(table, &arrival, is_fresh && line == 0);",
+            "self.check_arrivals(table, &arrival, true);",
+            "self.check_arrivals(table, &arrival, line == 0);",
         )],
         killer: comes("a_free_frame_comes_into_a_tree_with_the_root_that_maps_it"),
     },
