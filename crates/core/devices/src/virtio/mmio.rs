@@ -267,7 +267,7 @@ impl<D: Device> Mmio<D> {
             return Ok(if more { Served::One } else { Served::Nothing });
         };
         let written = device.serve(chain, features, memory)?;
-        if queue.complete(rules, &[Used { head, written }], memory)? {
+        if queue.complete(rules, Used { head, written }, memory)? {
             self.tell();
         }
         Ok(Served::One)
@@ -347,7 +347,7 @@ impl<D: Device> Mmio<D> {
         memory: &impl GuestMemory,
     ) -> Result<(), Malformed> {
         let rules = self.rules();
-        if self.queue(queue).0.complete(rules, &[used], memory)? {
+        if self.queue(queue).0.complete(rules, used, memory)? {
             self.tell();
         }
         Ok(())

@@ -166,22 +166,39 @@ impl Queue {
         self.next_available = self.next_available.wrapping_sub(count);
     }
 
-    /// Gives chains back that were taken, all at once; whether the driver wants to be told.
+    /// Gives a chain back that was taken; whether the driver wants to be told.
     pub(crate) fn complete(
         &mut self,
         rules: Rules,
-        chains: &[Used],
+        chain: Used,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Malformed> {
+        self.put_used(0, chain, memory)?;
+        self.publish(1, rules, memory)
+    }
+
+    /// Writes of a chain that was used, as the one behind so many that are not published yet.
+    pub(crate) fn put_used(
+        &self,
+        behind: u16,
+        chain: Used,
+        memory: &impl GuestMemory,
+    ) -> Result<(), Malformed> {
+        let place = u64::from(self.next_used.wrapping_add(behind) % self.size);
+        let mut element = [0; 8];
+        element[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
+        element[4..].copy_from_slice(&chain.written.to_le_bytes());
+        Ok(memory.write(self.device + 4 + 8 * place, &element)?)
+    }
+
+    /// Gives back so many chains that were [put](Queue::put_used), all at once; whether the driver wants to be told.
+    pub(crate) fn publish(
+        &mut self,
+        count: u16,
+        rules: Rules,
         memory: &impl GuestMemory,
     ) -> Result<bool, Malformed> {
         let used = self.next_used;
-        for (index, chain) in (0_u16..).zip(chains) {
-            let place = u64::from(used.wrapping_add(index) % self.size);
-            let mut element = [0; 8];
-            element[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
-            element[4..].copy_from_slice(&chain.written.to_le_bytes());
-            memory.write(self.device + 4 + 8 * place, &element)?;
-        }
-        let count = chains.len() as u16;
         self.next_used = used.wrapping_add(count);
         memory.store_release(self.device + 2, self.next_used)?;
         // Pairs with the driver's between its wish and its look at the index.

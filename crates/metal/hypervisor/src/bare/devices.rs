@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
-use mayfly_devices::virtio::net::Net;
+use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Balloon, Block, Console, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
@@ -362,6 +362,8 @@ impl Devices {
     ) -> Result<(), NoMemory> {
         let ram = Ram::new(memory);
         let is_over = || ram.is_short() || is_ending();
+        // Of some KiB, all of which a new one fills with zeroes.
+        let mut packet = Packet::new();
         loop {
             let seen = self.bell.rung();
             if is_ending() {
@@ -382,7 +384,7 @@ impl Devices {
                 self.ring();
             }
             if let Some(card) = &self.card {
-                card.serve(memory, is_over);
+                card.serve(&mut packet, memory, is_over);
             }
             if ram.is_short() {
                 return Err(NoMemory);

@@ -302,8 +302,8 @@ impl Mmio<Remote> {
     ) -> Result<(), Malformed> {
         let written = request::end(&request.chain, status, written, memory)?;
         let rules = self.rules();
-        let used = [Used { head: request.head, written }];
-        if self.queue(QUEUE).0.complete(rules, &used, memory)? {
+        let used = Used { head: request.head, written };
+        if self.queue(QUEUE).0.complete(rules, used, memory)? {
             self.tell();
         }
         Ok(())

@@ -153,7 +153,7 @@ impl Mmio<Net> {
         let (rules, merges) = (self.rules(), self.has_agreed(feature::MERGE));
         let total = frame.len().saturating_add(HEADER);
         let (queue, chain) = self.queue(RECEIVE);
-        let mut used = [Used::default(); MOST_BUFFERS];
+        let mut heads = [0; MOST_BUFFERS];
         let (mut count, mut done, mut places) = (0, 0, [0; 2]);
         while done < total {
             if count == MOST_BUFFERS {
@@ -177,7 +177,8 @@ impl Mmio<Net> {
                 places = [0, 1].map(|byte| chain.address(BUFFERS + byte).unwrap_or(0));
             }
             let now = room.min(total - done);
-            used[count] = Used { head, written: now as u32 };
+            heads[count] = head;
+            queue.put_used(count as u16, Used { head, written: now as u32 }, memory)?;
             count += 1;
             match fill(chain, frame, source, (done, now), memory) {
                 Ok(()) => {}
@@ -187,9 +188,10 @@ impl Mmio<Net> {
                 }
                 Err(Fault::Receiver) => {
                     // Empty buffers, which the driver takes for nothing: put back, they would be the next again.
-                    used[..count].iter_mut().for_each(|used| used.written = 0);
-                    let tells = queue.complete(rules, &used[..count], memory)?;
-                    if tells {
+                    for (behind, &head) in (0..).zip(&heads[..count]) {
+                        queue.put_used(behind, Used { head, written: 0 }, memory)?;
+                    }
+                    if queue.publish(count as u16, rules, memory)? {
                         self.tell();
                     }
                     return Ok(Err(Lost::Unwritable));
@@ -207,7 +209,7 @@ impl Mmio<Net> {
                 }
             }
         }
-        if queue.complete(rules, &used[..count], memory)? {
+        if queue.publish(count as u16, rules, memory)? {
             self.tell();
         }
         Ok(Ok(()))

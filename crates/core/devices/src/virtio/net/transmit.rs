@@ -234,8 +234,8 @@ impl Mmio<Net> {
             return false;
         }
         let rules = self.rules();
-        let used = [Used { head: packet.head, written: 0 }];
-        let done = self.queue(TRANSMIT).0.complete(rules, &used, memory);
+        let used = Used { head: packet.head, written: 0 };
+        let done = self.queue(TRANSMIT).0.complete(rules, used, memory);
         self.unless_malformed(done, false)
     }
 }

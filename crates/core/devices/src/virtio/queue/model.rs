@@ -168,7 +168,7 @@ fn a_driver_that_rests_is_told_of_what_it_has_not_found() {
                 let ring = Arc::clone(&ring);
                 thread::spawn(move || ring.await_used(rules))
             };
-            let tells = queue().complete(rules, &[Used { head: 1, written: 0 }], &*ring).unwrap();
+            let tells = queue().complete(rules, Used { head: 1, written: 0 }, &*ring).unwrap();
             let has_found = driver.join().unwrap();
             assert!(tells || has_found, "the driver waits for ever");
         });

@@ -168,8 +168,14 @@ impl Card {
         NETWORK.lock().switch.counts(port)
     }
 
-    /// Serves what its driver asks for, and carries what it sends, until there is no more for now, or `is_over`.
-    pub(crate) fn serve(&self, memory: &GuestMemory, is_over: impl Fn() -> bool) {
+    /// Serves what its driver asks for, and carries what it sends, until there is no more for now, or `is_over`. What it sends is in
+    /// `packet` meanwhile.
+    pub(crate) fn serve(
+        &self,
+        packet: &mut Packet,
+        memory: &GuestMemory,
+        is_over: impl Fn() -> bool,
+    ) {
         if !self.virtio.take_notice() {
             return;
         }
@@ -180,13 +186,12 @@ impl Card {
         while self.virtio.act(|card| card.serve(&ram)) == Served::One && !is_over() {
             threads::preemption_point();
         }
-        let mut packet = Packet::new();
         let mut carried = 0;
-        while !is_over() && self.virtio.act(|card| card.take(&mut packet, &ram)) {
-            self.carry(&packet, &ram, &is_over);
+        while !is_over() && self.virtio.act(|card| card.take(packet, &ram)) {
+            self.carry(packet, &ram, &is_over);
             let untold = self.virtio.act(|card| {
                 let before = card.is_untold();
-                card.give_back_untold(&packet, &ram);
+                card.give_back_untold(packet, &ram);
                 (before, card.is_untold())
             });
             match untold {
