@@ -288,14 +288,33 @@ impl GuestMemory {
         then: impl FnOnce(u64) -> T,
     ) -> Result<T, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let using = in_use::begin();
+        if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            let page = Self::page_in(found, address);
+            return Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE));
+        }
+        drop(using);
+        self.with_page_given(address, give, then)
+    }
+
+    /// The same for a page without a frame. Out of line, so that the usual way saves no registers for it.
+    #[cold]
+    #[inline(never)]
+    fn with_page_given<T>(
+        &self,
+        address: u64,
+        give: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
+        then: impl FnOnce(u64) -> T,
+    ) -> Result<T, HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         loop {
+            give(self, address)?;
             let using = in_use::begin();
             if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
                 let page = Self::page_in(found, address);
                 return Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE));
             }
             drop(using);
-            give(self, address)?;
         }
     }
 
