@@ -72,11 +72,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "what was used is written down before the index says so",
         edits: &[(
             QUEUE,
-            "        let used = self.next_used;
-        for (index",
-            "        let used = self.next_used;
-        memory.store_release(self.device + 2, used.wrapping_add(chains.len() as u16))?;
-        for (index",
+            "        self.put_used(0, chain, memory)?;
+        self.publish(",
+            "        memory.store_release(self.device + 2, self.next_used.wrapping_add(1))?;
+        self.put_used(0, chain, memory)?;
+        self.publish(",
         )],
         killer: loom(
             "virtio::queue::model::a_driver_that_rests_is_told_of_what_it_has_not_found",
