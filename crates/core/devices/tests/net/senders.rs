@@ -73,3 +73,16 @@ fn a_driver_that_begins_anew_has_nothing_of_anybody() {
     guest.make_room(&[2048; 64]);
     assert_eq!([8, 7].map(|from| flood(&mut guest, from)), [43, 15]);
 }
+
+#[test]
+fn a_driver_that_wants_to_be_told_of_several_frames_at_once_is_told() {
+    // It sleeps until so many of its 64 buffers are used. It is told of none that it has not offered.
+    for (chains, received) in [(43, 44), (47, 48), (63, 64), (64, 43), (42, 43)] {
+        let mut guest = guest(ALL | EVENT_INDEX, 64);
+        assert_eq!(flood(&mut guest, 7), 43);
+        guest.set(0x64, 3);
+        guest.wants_to_be_told_behind(RECEIVE, chains);
+        assert_eq!(43 + flood(&mut guest, 7), received, "told behind {chains}");
+        assert_eq!(guest.card.interrupt(), received != 43, "told behind {chains}");
+    }
+}
