@@ -86,3 +86,22 @@ fn a_driver_that_wants_to_be_told_of_several_frames_at_once_is_told() {
         assert_eq!(guest.card.interrupt(), received != 43, "told behind {chains}");
     }
 }
+
+#[test]
+fn a_queue_that_begins_anew_has_nothing_of_anybody() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    // Nothing is put into the ring, but its device has seen 64 buffers.
+    let sent = Frame { head: &[], rest: 0..60, offload: Offload::default() };
+    let lost = {
+        let (nothing, elsewhere) = (Packet::new(), Guest::new(2, ALL));
+        let source = nothing.in_memory(&elsewhere.memory);
+        guest.card.receive(7, &sent, &source, &guest.memory)
+    };
+    assert_eq!(lost, Err(Lost::Unreadable));
+    guest.begin_queue(RECEIVE);
+    guest.make_room(&[2048; 16]);
+    for _ in 0..2 {
+        assert_eq!(flood(&mut guest, 7), 11);
+        guest.make_room(&[2048; 11]);
+    }
+}
