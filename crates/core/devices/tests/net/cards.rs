@@ -177,6 +177,11 @@ impl Guest {
         self.memory.store_release(place(queue, 1) + 2, ring.available).unwrap();
     }
 
+    /// The driver says that it has made so many chains available, whatever it has.
+    pub(crate) fn claims_available(&self, queue: u32, chains: u16) {
+        self.memory.store_release(place(queue, 1) + 2, chains).unwrap();
+    }
+
     /// The driver wants to be told of nothing of the queue (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
     pub(crate) fn suppress(&self, queue: u32) {
         self.memory.store_release(place(queue, 1), 1).unwrap();

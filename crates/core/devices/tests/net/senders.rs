@@ -1,18 +1,24 @@
 //! What a guest receives of one sender beside others.
 
+use mayfly_devices::virtio::STATE;
 use mayfly_devices::virtio::net::{Frame, Lost, Offload, Packet};
 
 use crate::cards::*;
 use crate::frame;
+use crate::state::{loaded, saved};
 
-/// Sends frames of 60 bytes, each of which takes a buffer, until one is lost; how many were received.
-fn flood(guest: &mut Guest, from: u64) -> usize {
+/// Sends a frame of 60 bytes, which takes a buffer.
+fn receive(guest: &mut Guest, from: u64) -> Result<(), Lost> {
     let (head, nothing) = (frame(60), Packet::new());
     let sent = Frame { head: &head, rest: 0..0, offload: Offload::default() };
+    guest.card.receive(from, &sent, &nothing.in_memory(&guest.memory), &guest.memory)
+}
+
+/// Sends such frames until one is lost; how many were received.
+fn flood(guest: &mut Guest, from: u64) -> usize {
     let mut count = 0;
     while count <= 2 * usize::from(SIZE) {
-        let source = nothing.in_memory(&guest.memory);
-        match guest.card.receive(from, &sent, &source, &guest.memory) {
+        match receive(guest, from) {
             Ok(()) => count += 1,
             Err(Lost::NoRoom) => return count,
             Err(why) => panic!("{why}"),
@@ -104,4 +110,57 @@ fn a_queue_that_begins_anew_has_nothing_of_anybody() {
         assert_eq!(flood(&mut guest, 7), 11);
         guest.make_room(&[2048; 11]);
     }
+}
+
+#[test]
+fn a_ring_that_makes_no_sense_breaks_the_card_of_a_driver_that_does_not_wait_too() {
+    for jump in [65, 255, 256, 257, 300, 0x8000, 0xffff] {
+        let mut guest = guest(ALL | EVENT_INDEX, 64);
+        assert_eq!(flood(&mut guest, 7), 43);
+        guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+        guest.claims_available(RECEIVE, 43_u16.wrapping_add(jump));
+        assert_eq!(receive(&mut guest, 7), Err(Lost::NotWorking), "{jump}");
+        assert!(guest.card.is_broken(), "{jump}");
+    }
+}
+
+#[test]
+fn a_ring_that_is_not_there_breaks_the_card() {
+    let mut guest = Guest::new(1, ALL | EVENT_INDEX);
+    guest.set(0x30, RECEIVE);
+    guest.set(0x44, 0);
+    guest.set(0x94, 0x7fff_ffff);
+    guest.set(0x44, 1);
+    assert_eq!(receive(&mut guest, 7), Err(Lost::NotWorking));
+    assert!(guest.card.is_broken());
+}
+
+#[test]
+fn a_sender_has_the_buffers_that_cannot_be_written_for_it() {
+    let mut guest = guest(ALL | EVENT_INDEX, 32);
+    for head in 32..64 {
+        guest.offer(RECEIVE, head, &[(0x1000, 2048)], true);
+    }
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    // Each of the first has one, 7 has 16 of the others, and each of the last has one of 9.
+    let others = |guest: &mut Guest, count: u64| {
+        (8..8 + count).map(|from| receive(guest, from).err()).collect::<Vec<_>>()
+    };
+    assert_eq!(others(&mut guest, 32), [None; 32]);
+    for _ in 0..16 {
+        assert_eq!(receive(&mut guest, 7), Err(Lost::Unwritable));
+    }
+    assert_eq!(others(&mut guest, 9), [Some(Lost::Unwritable); 9]);
+    assert_eq!(receive(&mut guest, 7), Err(Lost::NoRoom), "of 7 that are free");
+    assert_eq!(others(&mut guest, 1), [Some(Lost::Unwritable)]);
+}
+
+#[test]
+fn a_card_that_goes_on_as_it_was_saved_has_nothing_of_anybody() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    assert_eq!(flood(&mut guest, 7), 43);
+    let bytes = saved(STATE, |to| guest.card.save(to).unwrap());
+    loaded(&bytes, STATE, |from| guest.card.load(from)).unwrap();
+    assert_eq!([7, 8].map(|from| flood(&mut guest, from)), [15, 5], "of 21 buffers");
 }
