@@ -1,7 +1,9 @@
 //! What a guest receives of one sender beside others.
 
-use mayfly_devices::virtio::STATE;
-use mayfly_devices::virtio::net::{Frame, Lost, Offload, Packet};
+use mayfly_devices::memory::GuestMemory;
+use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, Packet};
+use mayfly_devices::virtio::{Mmio, STATE};
+use proptest::prelude::*;
 
 use crate::cards::*;
 use crate::frame;
@@ -163,4 +165,76 @@ fn a_card_that_goes_on_as_it_was_saved_has_nothing_of_anybody() {
     let bytes = saved(STATE, |to| guest.card.save(to).unwrap());
     loaded(&bytes, STATE, |from| guest.card.load(from)).unwrap();
     assert_eq!([7, 8].map(|from| flood(&mut guest, from)), [15, 5], "of 21 buffers");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Receive(u64, usize),
+    Room(usize),
+    Take,
+    Word(u64, u16),
+    Look,
+    BeginQueue,
+    Begin(bool),
+    Save,
+    Copy,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let word = (0..5_u64).prop_map(|at| [2, 4, 10, 4 + 128, 4 + 126][at as usize]);
+    prop_oneof![
+        12 => (0..70_u64, 14..9000_usize).prop_map(|(from, len)| Step::Receive(from, len)),
+        6 => (0..64_usize).prop_map(Step::Room),
+        3 => Just(Step::Take),
+        2 => (word, prop_oneof![any::<u16>(), 0..200_u16]).prop_map(|(at, value)| Step::Word(at, value)),
+        1 => Just(Step::Look),
+        1 => Just(Step::BeginQueue),
+        1 => any::<bool>().prop_map(Step::Begin),
+        1 => Just(Step::Save),
+        1 => Just(Step::Copy),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the driver writes into its ring, and whenever its card begins anew or is another: no panic, and a driver that begins
+    /// anew has nothing of anybody.
+    #[test]
+    fn a_driver_that_does_as_it_likes_with_its_ring_is_survived(steps in prop::collection::vec(any_step(), 0..120)) {
+        let mut guest = Guest::new(1, ALL | EVENT_INDEX);
+        let ring = 0x4000_4000;
+        for step in steps {
+            match step {
+                Step::Receive(from, len) => {
+                    let head = frame(len);
+                    let sent = Frame { head: &head, rest: 0..0, offload: Offload::default() };
+                    let nothing = Packet::new();
+                    let source = nothing.in_memory(&guest.memory);
+                    let _ = guest.card.receive(from, &sent, &source, &guest.memory);
+                }
+                Step::Room(count) => guest.make_room(&vec![1536; count]),
+                Step::Take => while guest.used(RECEIVE).is_some() {},
+                Step::Word(at, value) => guest.memory.store_release(ring + at, value).unwrap(),
+                Step::Look => {
+                    let _ = guest.card.next_room(&mut [(0, 0); 20], &guest.memory);
+                }
+                Step::BeginQueue => guest.begin_queue(RECEIVE),
+                Step::Begin(says) => guest.begin(ALL | if says { EVENT_INDEX } else { 0 }),
+                Step::Save => {
+                    let bytes = saved(STATE, |to| guest.card.save(to).unwrap());
+                    loaded(&bytes, STATE, |from| guest.card.load(from)).unwrap();
+                }
+                Step::Copy => {
+                    let mut card = Mmio::new(Net::new([2, 9, 9, 9, 9, 9]));
+                    card.go_on_as(&guest.card).unwrap();
+                    guest.card = card;
+                }
+            }
+        }
+        guest.begin(ALL | EVENT_INDEX);
+        guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+        guest.make_room(&[2048; 64]);
+        prop_assert_eq!(flood(&mut guest, 7), 43);
+    }
 }
