@@ -3,8 +3,9 @@
 //! A ring is filled by whoever sends first. One that sends without an end has filled it by the time that others send, whose
 //! frames are lost then: what a connection sends is lost the more often, the more somebody else sends to all. So a sender whose
 //! frames have more than [twice](SHARE) the buffers that are free has its frame lost. One that sends alone has two thirds of a
-//! ring. Two that send without an end have two fifths each, and so on: there is always room for one more. (Choudhury and
-//! Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+//! ring. Two that send without an end have two fifths each, and so on: there is room for one more. (Choudhury and Hahne,
+//! "Dynamic queue length thresholds for shared-memory packet switches", 1998.) A sender is judged before its frame is put into
+//! the ring: one that takes several buffers may take all that are left.
 //!
 //! A driver gives buffers back in an order of its own. They are taken to come back in the order in which they went, which is
 //! right on the whole: it gives back as many as it was given. How many it has is the most that were free at once: it need not
