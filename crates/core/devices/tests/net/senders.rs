@@ -167,6 +167,16 @@ fn a_card_that_goes_on_as_it_was_saved_has_nothing_of_anybody() {
     assert_eq!([7, 8].map(|from| flood(&mut guest, from)), [15, 5], "of 21 buffers");
 }
 
+#[test]
+fn a_sender_is_not_charged_for_another_whose_number_is_like_its_own() {
+    for apart in [64, 256, 1 << 16] {
+        let mut guest = guest(ALL | EVENT_INDEX, 64);
+        guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+        assert_eq!(flood(&mut guest, 7), 43);
+        assert_eq!(flood(&mut guest, 7 + apart), 15, "{apart}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Receive(u64, usize),
