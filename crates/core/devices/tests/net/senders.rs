@@ -177,6 +177,76 @@ fn a_sender_is_not_charged_for_another_whose_number_is_like_its_own() {
     }
 }
 
+/// The driver polls: it takes all that it was given, and wants to be told of nothing. With the event index that is an index far
+/// behind.
+fn poll(guest: &mut Guest) -> usize {
+    let count = core::iter::from_fn(|| guest.used(RECEIVE)).count();
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    count
+}
+
+#[test]
+fn a_driver_that_polls_and_offers_buffers_late_goes_on_to_receive() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    let mut left = 64;
+    for turn in 0..100 {
+        let _ = flood(&mut guest, 7);
+        let count = poll(&mut guest);
+        assert!(count > 0, "nothing comes any more from turn {turn} on; {left} buffers are free");
+        left -= count;
+        // It offers all again when less than a quarter of them is left.
+        if left < 16 {
+            guest.make_room(&vec![2048; 64 - left]);
+            left = 64;
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_keeps_fewer_buffers_than_at_first_goes_on_to_receive() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    for from in 0..20 {
+        let _ = flood(&mut guest, from);
+    }
+    poll(&mut guest);
+    // From now on it has eight: as many as it takes are offered again.
+    guest.make_room(&[2048; 8]);
+    for turn in 0..100 {
+        let _ = flood(&mut guest, 7);
+        let count = poll(&mut guest);
+        assert!(count > 0, "nothing comes any more from turn {turn} on");
+        guest.make_room(&vec![2048; count]);
+    }
+}
+
+#[test]
+fn a_sender_is_not_charged_for_buffers_that_a_driver_keeps_of_another() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    assert_eq!(flood(&mut guest, 7), 43);
+    // It reads nothing of 7, and offers the buffers of 8 again at once.
+    for turn in 0..100 {
+        assert_eq!(receive(&mut guest, 8), Ok(()), "turn {turn}");
+        guest.make_room(&[2048]);
+    }
+}
+
+#[test]
+fn long_frames_leave_room_for_others_too() {
+    let mut guest = guest(ALL | EVENT_INDEX, 64);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    for buffers in [22, 20, 22] {
+        let head = frame(2048 * buffers - HEADER);
+        let sent = Frame { head: &head, rest: 0..0, offload: Offload::default() };
+        let nothing = Packet::new();
+        let source = nothing.in_memory(&guest.memory);
+        let _ = guest.card.receive(7, &sent, &source, &guest.memory);
+    }
+    assert!(flood(&mut guest, 8) > 0, "the frames of one sender have filled the ring");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Receive(u64, usize),
