@@ -148,8 +148,9 @@ impl Queue {
         self.next_available
     }
 
-    /// Whether the driver says that it has taken all that was given back. One that does not use the event index does not say.
-    pub(crate) fn is_caught_up_with(
+    /// Whether the driver says that it waits: it wants to be told of a chain that it has offered, and that was not given back yet. One
+    /// that does not use the event index does not say.
+    pub(crate) fn is_waited_for(
         &self,
         rules: Rules,
         memory: &impl GuestMemory,
@@ -158,7 +159,8 @@ impl Queue {
             return Ok(true);
         }
         let event = self.driver + 4 + 2 * u64::from(self.size);
-        Ok(memory.load_acquire(event)? == self.next_used)
+        let ahead = memory.load_acquire(event)?.wrapping_sub(self.next_used);
+        Ok(ahead < self.seen_available.wrapping_sub(self.next_available))
     }
 
     /// Puts the last `count` chains that were taken back: they are the next again.

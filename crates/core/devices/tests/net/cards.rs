@@ -135,21 +135,25 @@ impl Guest {
     /// The driver begins anew.
     pub(crate) fn begin(&mut self, features: u64) {
         assert!(self.agree(features));
-        self.rings = [Ring::default(); 3];
-        for queue in 0..3 {
-            self.memory.write(place(queue, 1), &[0; 4]).unwrap();
-            self.memory.write(place(queue, 2), &[0; 4]).unwrap();
-            self.set(0x30, queue);
-            self.set(0x38, SIZE.into());
-            for (offset, part) in [(0x80, 0), (0x90, 1), (0xa0, 2)] {
-                let address = place(queue, part);
-                self.set(offset, address as u32);
-                self.set(offset + 4, (address >> 32) as u32);
-            }
-            self.set(0x44, 1);
-            assert_eq!(self.get(0x44), 1);
-        }
+        (0..3).for_each(|queue| self.begin_queue(queue));
         self.set(0x70, 0xf);
+    }
+
+    /// The driver turns a queue on, or off and on again: its rings begin anew.
+    pub(crate) fn begin_queue(&mut self, queue: u32) {
+        self.rings[queue as usize] = Ring::default();
+        self.memory.write(place(queue, 1), &[0; 4]).unwrap();
+        self.memory.write(place(queue, 2), &[0; 4]).unwrap();
+        self.set(0x30, queue);
+        self.set(0x44, 0);
+        self.set(0x38, SIZE.into());
+        for (offset, part) in [(0x80, 0), (0x90, 1), (0xa0, 2)] {
+            let address = place(queue, part);
+            self.set(offset, address as u32);
+            self.set(offset + 4, (address >> 32) as u32);
+        }
+        self.set(0x44, 1);
+        assert_eq!(self.get(0x44), 1);
     }
 
     /// Makes a chain available: from descriptor `head` on, of these pieces, which the device writes or not.
@@ -171,6 +175,11 @@ impl Guest {
         self.memory.write(at, &head.to_le_bytes()).unwrap();
         ring.available = ring.available.wrapping_add(1);
         self.memory.store_release(place(queue, 1) + 2, ring.available).unwrap();
+    }
+
+    /// The driver says that it has made so many chains available, whatever it has.
+    pub(crate) fn claims_available(&self, queue: u32, chains: u16) {
+        self.memory.store_release(place(queue, 1) + 2, chains).unwrap();
     }
 
     /// The driver wants to be told of nothing of the queue (`VIRTQ_AVAIL_F_NO_INTERRUPT`).

@@ -126,7 +126,12 @@ impl Backend for Net {
 
     fn reset(&mut self) {
         self.announces = false;
-        self.senders = Senders::new(0);
+    }
+
+    fn forget(&mut self, queue: usize) {
+        if queue == RECEIVE {
+            self.senders = Senders::new(0);
+        }
     }
 
     fn config(&self, offset: u64) -> u8 {

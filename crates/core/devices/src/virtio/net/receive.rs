@@ -110,8 +110,9 @@ impl Mmio<Net> {
 
     /// Has the guest receive a frame of the sender `from`, of which the driver [accepts](Mmio::accepts) what is still to be
     /// done. The driver may be told. A sender whose frames have more than twice the buffers that are free has its frame lost: so
-    /// nobody fills the ring so that nothing is left for others. Where the driver says (by the event index) that it has taken all
-    /// that it was given, it may be waiting for more before it offers buffers again, and is given it.
+    /// nobody fills the ring so that nothing is left for others. Where the driver says (by the event index) that it waits for a
+    /// buffer to be used, it may wait for that before it offers buffers again, and is given the frame. So is a driver that does not
+    /// use the event index: it does not say whether it waits.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl Mmio<Net> {
         let (queue, _) = self.queue(RECEIVE);
         let (offered, taken) = (queue.offered(memory)?, queue.taken());
         let is_admitted = self.device_mut().senders.admits(from, offered, taken);
-        Ok(is_admitted || self.queue(RECEIVE).0.is_caught_up_with(rules, memory)?)
+        Ok(is_admitted || self.queue(RECEIVE).0.is_waited_for(rules, memory)?)
     }
 
     fn receive_into(

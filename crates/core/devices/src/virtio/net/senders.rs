@@ -3,8 +3,9 @@
 //! A ring is filled by whoever sends first. One that sends without an end has filled it by the time that others send, whose
 //! frames are lost then: what a connection sends is lost the more often, the more somebody else sends to all. So a sender whose
 //! frames have more than [twice](SHARE) the buffers that are free has its frame lost. One that sends alone has two thirds of a
-//! ring. Two that send without an end have two fifths each, and so on: there is always room for one more. (Choudhury and
-//! Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+//! ring. Two that send without an end have two fifths each, and so on: there is room for one more. (Choudhury and Hahne,
+//! "Dynamic queue length thresholds for shared-memory packet switches", 1998.) A sender is judged before its frame is put into
+//! the ring: one that takes several buffers may take all that are left.
 //!
 //! A driver gives buffers back in an order of its own. They are taken to come back in the order in which they went, which is
 //! right on the whole: it gives back as many as it was given. How many it has is the most that were free at once: it need not
@@ -16,17 +17,12 @@ const SHARE: u16 = 2;
 /// The most buffers of a ring.
 const MOST: usize = 256;
 
-/// Senders whose numbers are the same but for a multiple of this share their share.
-const SENDERS: usize = 64;
-
 /// Whose frames are in a receiver's ring.
 #[derive(Debug)]
 pub(super) struct Senders {
-    /// Who has taken a buffer, by its sender's place in `held`; in the order in which buffers are taken.
-    taken_by: [u8; MOST],
-    /// How many of the buffers from `begin` to `end` a sender has.
-    held: [u16; SENDERS],
-    begin: u16,
+    /// Who has taken a buffer, by the sender's number modulo 2^32; in the order in which buffers are taken.
+    taken_by: [u32; MOST],
+    /// How many buffers were taken, modulo 2^16.
     end: u16,
     /// The most buffers that were free at once.
     most: u16,
@@ -35,7 +31,7 @@ pub(super) struct Senders {
 impl Senders {
     /// Nobody's, of a ring of which so many buffers were taken.
     pub(super) const fn new(taken: u16) -> Self {
-        Self { taken_by: [0; MOST], held: [0; SENDERS], begin: taken, end: taken, most: 0 }
+        Self { taken_by: [0; MOST], end: taken, most: 0 }
     }
 
     /// Whether a frame of `from` may be put into the ring, whose driver has offered so many buffers, of which so many were
@@ -47,52 +43,32 @@ impl Senders {
             return true;
         }
         self.most = self.most.max(free);
+        // What was offered since has taken the place of what came back, so that the driver has the last that were taken.
+        // It is known who has taken them: all of that was since so many were free.
+        let out = self.most - free;
         // Nobody has taken more than is not free.
-        if self.most - free <= SHARE * free {
-            return true;
-        }
-        // What was offered since has taken the place of what came back.
-        self.forget_until(offered.wrapping_sub(self.most));
-        self.held[place(from)] <= SHARE * free
+        out <= SHARE * free || self.held(from, out) <= SHARE * free
     }
 
     /// Frames of `from` have been put into the ring, of which so many buffers have been taken now.
     pub(super) fn took(&mut self, from: u64, taken: u16) {
-        let place = place(from);
-        if usize::from(taken.wrapping_sub(self.end)) > MOST {
+        let count = taken.wrapping_sub(self.end);
+        if usize::from(count) > MOST {
             // Its driver has begun anew.
             *self = Self::new(taken);
-        }
-        while self.end != taken {
-            if self.len() == MOST {
-                self.forget_until(self.begin.wrapping_add(1));
-            }
-            self.taken_by[usize::from(self.end) % MOST] = place as u8;
-            self.held[place] += 1;
-            self.end = self.end.wrapping_add(1);
-        }
-    }
-
-    fn len(&self) -> usize {
-        usize::from(self.end.wrapping_sub(self.begin))
-    }
-
-    /// Those before `begin` have come back, if they are known.
-    fn forget_until(&mut self, begin: u16) {
-        let count = usize::from(begin.wrapping_sub(self.begin));
-        if count > self.len() {
             return;
         }
-        for _ in 0..count {
-            self.held[usize::from(self.taken_by[usize::from(self.begin) % MOST])] -= 1;
-            self.begin = self.begin.wrapping_add(1);
+        for index in 0..count {
+            self.taken_by[usize::from(self.end.wrapping_add(index)) % MOST] = from as u32;
         }
+        self.end = taken;
     }
-}
 
-/// A sender's place in `held`.
-const fn place(from: u64) -> usize {
-    (from % SENDERS as u64) as usize
+    /// How many of so many buffers, the last that were taken, `from` has taken.
+    fn held(&self, from: u64, out: u16) -> u16 {
+        let by = |back| self.taken_by[usize::from(self.end.wrapping_sub(back)) % MOST];
+        (1..=out).map(|back| u16::from(by(back) == from as u32)).sum()
+    }
 }
 
 #[cfg(test)]
@@ -208,6 +184,15 @@ mod tests {
             let held: Vec<_> = (0..count).map(|from| receiver.held(from)).collect();
             assert!(held.iter().all(|&held| held <= most), "{held:?}");
             assert!(receiver.receive(count, 1), "{count} senders leave no room");
+        }
+    }
+
+    #[test]
+    fn a_sender_goes_on_beyond_the_numbers_of_a_ring() {
+        let mut senders = Senders::new(0);
+        for taken in 0..70_000_u32 {
+            assert!(senders.admits(7, (taken + 200) as u16, taken as u16));
+            senders.took(7, (taken + 1) as u16);
         }
     }
 
