@@ -48,6 +48,8 @@ pub(crate) struct Queue {
     next_used: u16,
     /// Its driver's index, as it was when it was last looked at.
     seen_available: u16,
+    /// Its driver has waited for something to be used, by the event index.
+    has_waited: bool,
 }
 
 impl Queue {
@@ -59,6 +61,7 @@ impl Queue {
     pub(crate) fn start(&mut self) {
         self.ready = self.makes_sense();
         (self.next_available, self.next_used, self.seen_available) = (0, 0, 0);
+        self.has_waited = false;
     }
 
     /// The driver's area and the device's, by their addresses and bytes.
@@ -102,6 +105,7 @@ impl Queue {
             next_available: from.u16("next available")?,
             next_used: from.u16("next used")?,
             seen_available: 0,
+            has_waited: false,
         };
         queue.seen_available = queue.next_available;
         from.check("queue ready", 1, !queue.ready || queue.makes_sense())?;
@@ -148,14 +152,14 @@ impl Queue {
         self.next_available
     }
 
-    /// Whether the driver says that it waits: it wants to be told of a chain that it has offered, and that was not given back yet. One
-    /// that does not use the event index does not say.
-    pub(crate) fn is_waited_for(
+    /// Whether the driver may be waiting. It says so by the event index: it wants to be told of a chain that it has offered, and that
+    /// was not given back yet. One that does not use that, or has never waited by it, does not say.
+    pub(crate) fn may_be_waited_for(
         &self,
         rules: Rules,
         memory: &impl GuestMemory,
     ) -> Result<bool, Malformed> {
-        if !rules.event_index {
+        if !rules.event_index || !self.has_waited {
             return Ok(true);
         }
         let event = self.driver + 4 + 2 * u64::from(self.size);
@@ -210,7 +214,10 @@ impl Queue {
         }
         let wanted = memory.load_acquire(self.driver + 4 + 2 * u64::from(self.size))?;
         // "Tell me when you have used this one": one that was used now.
-        Ok(wanted.wrapping_sub(used) < count)
+        let tells = wanted.wrapping_sub(used) < count;
+        // One that has never written it has zero there, and so has Linux where it does not wait.
+        self.has_waited |= tells && wanted != 0;
+        Ok(tells)
     }
 
     /// Nothing was available: asks to be told of the next; whether there is something by now.

@@ -29,11 +29,25 @@ fn flood(guest: &mut Guest, from: u64) -> usize {
     panic!("no frame is lost");
 }
 
-/// One whose driver has so many buffers.
+/// One whose driver has waited for its second frame, and offers so many buffers then.
 fn guest(features: u64, buffers: usize) -> Guest {
     let mut guest = Guest::new(1, features);
+    wait(&mut guest);
     guest.make_room(&vec![2048; buffers]);
     guest
+}
+
+/// The frames that a driver takes which has just begun: it waits for the second.
+const BEFORE: u16 = 2;
+
+fn wait(guest: &mut Guest) {
+    guest.make_room(&[2048; BEFORE as usize]);
+    for _ in 0..BEFORE {
+        assert_eq!(receive(guest, 0), Ok(()));
+        assert!(guest.used(RECEIVE).is_some());
+    }
+    guest.set(0x64, 3);
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
 }
 
 #[test]
@@ -61,9 +75,9 @@ fn what_a_driver_offers_again_is_for_all() {
 fn a_driver_that_has_taken_all_that_it_was_given_is_given_more() {
     let mut guest = guest(ALL | EVENT_INDEX, 64);
     assert_eq!(flood(&mut guest, 7), 43);
-    guest.wants_to_be_told_behind(RECEIVE, 43);
+    guest.wants_to_be_told_behind(RECEIVE, BEFORE + 43);
     assert_eq!(flood(&mut guest, 7), 1);
-    guest.wants_to_be_told_behind(RECEIVE, 44);
+    guest.wants_to_be_told_behind(RECEIVE, BEFORE + 44);
     assert_eq!(flood(&mut guest, 7), 1);
 }
 
@@ -78,6 +92,7 @@ fn a_driver_that_begins_anew_has_nothing_of_anybody() {
     let mut guest = guest(ALL | EVENT_INDEX, 64);
     assert_eq!(flood(&mut guest, 7), 43);
     guest.begin(ALL | EVENT_INDEX);
+    wait(&mut guest);
     guest.make_room(&[2048; 64]);
     assert_eq!([8, 7].map(|from| flood(&mut guest, from)), [43, 15]);
 }
@@ -88,8 +103,7 @@ fn a_driver_that_wants_to_be_told_of_several_frames_at_once_is_told() {
     for (chains, received) in [(43, 44), (47, 48), (63, 64), (64, 43), (42, 43)] {
         let mut guest = guest(ALL | EVENT_INDEX, 64);
         assert_eq!(flood(&mut guest, 7), 43);
-        guest.set(0x64, 3);
-        guest.wants_to_be_told_behind(RECEIVE, chains);
+        guest.wants_to_be_told_behind(RECEIVE, BEFORE + chains);
         assert_eq!(43 + flood(&mut guest, 7), received, "told behind {chains}");
         assert_eq!(guest.card.interrupt(), received != 43, "told behind {chains}");
     }
@@ -107,6 +121,7 @@ fn a_queue_that_begins_anew_has_nothing_of_anybody() {
     };
     assert_eq!(lost, Err(Lost::Unreadable));
     guest.begin_queue(RECEIVE);
+    wait(&mut guest);
     guest.make_room(&[2048; 16]);
     for _ in 0..2 {
         assert_eq!(flood(&mut guest, 7), 11);
@@ -120,7 +135,7 @@ fn a_ring_that_makes_no_sense_breaks_the_card_of_a_driver_that_does_not_wait_too
         let mut guest = guest(ALL | EVENT_INDEX, 64);
         assert_eq!(flood(&mut guest, 7), 43);
         guest.wants_to_be_told_behind(RECEIVE, 0x8000);
-        guest.claims_available(RECEIVE, 43_u16.wrapping_add(jump));
+        guest.claims_available(RECEIVE, (BEFORE + 43).wrapping_add(jump));
         assert_eq!(receive(&mut guest, 7), Err(Lost::NotWorking), "{jump}");
         assert!(guest.card.is_broken(), "{jump}");
     }
@@ -143,7 +158,6 @@ fn a_sender_has_the_buffers_that_cannot_be_written_for_it() {
     for head in 32..64 {
         guest.offer(RECEIVE, head, &[(0x1000, 2048)], true);
     }
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
     // Each of the first has one, 7 has 16 of the others, and each of the last has one of 9.
     let others = |guest: &mut Guest, count: u64| {
         (8..8 + count).map(|from| receive(guest, from).err()).collect::<Vec<_>>()
@@ -164,7 +178,11 @@ fn a_card_that_goes_on_as_it_was_saved_has_nothing_of_anybody() {
     assert_eq!(flood(&mut guest, 7), 43);
     let bytes = saved(STATE, |to| guest.card.save(to).unwrap());
     loaded(&bytes, STATE, |from| guest.card.load(from)).unwrap();
-    assert_eq!([7, 8].map(|from| flood(&mut guest, from)), [15, 5], "of 21 buffers");
+    // It waits for the next frame, and does not say so again.
+    guest.wants_to_be_told_behind(RECEIVE, BEFORE + 43);
+    assert_eq!(receive(&mut guest, 0), Ok(()));
+    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    assert_eq!([7, 8].map(|from| flood(&mut guest, from)), [14, 5], "of 20 buffers");
 }
 
 #[test]
@@ -177,74 +195,58 @@ fn a_sender_is_not_charged_for_another_whose_number_is_like_its_own() {
     }
 }
 
-/// The driver polls: it takes all that it was given, and wants to be told of nothing. With the event index that is an index far
-/// behind.
-fn poll(guest: &mut Guest) -> usize {
+/// A driver that polls, and wants to be told of nothing: with the event index that is an index far behind, or zero for ever. It has
+/// begun its queue anew, in which one has waited before.
+fn polls(event: u16) -> Guest {
+    let mut guest = guest(ALL | EVENT_INDEX, 0);
+    guest.begin_queue(RECEIVE);
+    guest.wants_to_be_told_behind(RECEIVE, event);
+    guest.make_room(&[2048; 64]);
+    guest
+}
+
+/// It takes all that it was given.
+fn poll(guest: &mut Guest, event: u16) -> usize {
     let count = core::iter::from_fn(|| guest.used(RECEIVE)).count();
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+    guest.wants_to_be_told_behind(RECEIVE, event);
     count
 }
 
 #[test]
 fn a_driver_that_polls_and_offers_buffers_late_goes_on_to_receive() {
-    let mut guest = guest(ALL | EVENT_INDEX, 64);
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
-    let mut left = 64;
-    for turn in 0..100 {
-        let _ = flood(&mut guest, 7);
-        let count = poll(&mut guest);
-        assert!(count > 0, "nothing comes any more from turn {turn} on; {left} buffers are free");
-        left -= count;
-        // It offers all again when less than a quarter of them is left.
-        if left < 16 {
-            guest.make_room(&vec![2048; 64 - left]);
-            left = 64;
+    for event in [0, 0x8000] {
+        let (mut guest, mut left) = (polls(event), 64);
+        for turn in 0..100 {
+            let _ = flood(&mut guest, 7);
+            let count = poll(&mut guest, event);
+            assert!(count > 0, "nothing comes from turn {turn} on; {left} buffers are free");
+            left -= count;
+            // It offers all again when less than a quarter of them is left.
+            if left < 16 {
+                guest.make_room(&vec![2048; 64 - left]);
+                left = 64;
+            }
         }
     }
 }
 
 #[test]
-fn a_driver_that_keeps_fewer_buffers_than_at_first_goes_on_to_receive() {
-    let mut guest = guest(ALL | EVENT_INDEX, 64);
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
-    for from in 0..20 {
-        let _ = flood(&mut guest, from);
+fn a_driver_that_polls_and_keeps_fewer_buffers_than_at_first_goes_on_to_receive() {
+    for event in [0, 0x8000] {
+        let mut guest = polls(event);
+        for from in 0..20 {
+            let _ = flood(&mut guest, from);
+        }
+        poll(&mut guest, event);
+        // From now on it has eight: as many as it takes are offered again.
+        guest.make_room(&[2048; 8]);
+        for turn in 0..100 {
+            let _ = flood(&mut guest, 7);
+            let count = poll(&mut guest, event);
+            assert!(count > 0, "nothing comes from turn {turn} on");
+            guest.make_room(&vec![2048; count]);
+        }
     }
-    poll(&mut guest);
-    // From now on it has eight: as many as it takes are offered again.
-    guest.make_room(&[2048; 8]);
-    for turn in 0..100 {
-        let _ = flood(&mut guest, 7);
-        let count = poll(&mut guest);
-        assert!(count > 0, "nothing comes any more from turn {turn} on");
-        guest.make_room(&vec![2048; count]);
-    }
-}
-
-#[test]
-fn a_sender_is_not_charged_for_buffers_that_a_driver_keeps_of_another() {
-    let mut guest = guest(ALL | EVENT_INDEX, 64);
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
-    assert_eq!(flood(&mut guest, 7), 43);
-    // It reads nothing of 7, and offers the buffers of 8 again at once.
-    for turn in 0..100 {
-        assert_eq!(receive(&mut guest, 8), Ok(()), "turn {turn}");
-        guest.make_room(&[2048]);
-    }
-}
-
-#[test]
-fn long_frames_leave_room_for_others_too() {
-    let mut guest = guest(ALL | EVENT_INDEX, 64);
-    guest.wants_to_be_told_behind(RECEIVE, 0x8000);
-    for buffers in [22, 20, 22] {
-        let head = frame(2048 * buffers - HEADER);
-        let sent = Frame { head: &head, rest: 0..0, offload: Offload::default() };
-        let nothing = Packet::new();
-        let source = nothing.in_memory(&guest.memory);
-        let _ = guest.card.receive(7, &sent, &source, &guest.memory);
-    }
-    assert!(flood(&mut guest, 8) > 0, "the frames of one sender have filled the ring");
 }
 
 #[derive(Clone, Debug)]
@@ -313,7 +315,7 @@ proptest! {
             }
         }
         guest.begin(ALL | EVENT_INDEX);
-        guest.wants_to_be_told_behind(RECEIVE, 0x8000);
+        wait(&mut guest);
         guest.make_room(&[2048; 64]);
         prop_assert_eq!(flood(&mut guest, 7), 43);
     }

@@ -112,7 +112,7 @@ impl Mmio<Net> {
     /// done. The driver may be told. A sender whose frames have more than twice the buffers that are free has its frame lost: so
     /// nobody fills the ring so that nothing is left for others. Where the driver says (by the event index) that it waits for a
     /// buffer to be used, it may wait for that before it offers buffers again, and is given the frame. So is a driver that does not
-    /// use the event index: it does not say whether it waits.
+    /// use the event index, or never waits by it: it does not say whether it waits.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Mmio<Net> {
         let (queue, _) = self.queue(RECEIVE);
         let (offered, taken) = (queue.offered(memory)?, queue.taken());
         let is_admitted = self.device_mut().senders.admits(from, offered, taken);
-        Ok(is_admitted || self.queue(RECEIVE).0.is_waited_for(rules, memory)?)
+        Ok(is_admitted || self.queue(RECEIVE).0.may_be_waited_for(rules, memory)?)
     }
 
     fn receive_into(

@@ -8,8 +8,8 @@
 //! the ring: one that takes several buffers may take all that are left.
 //!
 //! A driver gives buffers back in an order of its own. They are taken to come back in the order in which they went, which is
-//! right on the whole: it gives back as many as it was given. How many it has is the most that were free at once: it need not
-//! fill its ring.
+//! right on the whole: it gives back as many as it was given. Where it keeps those of one sender, others are charged for them. How
+//! many it has is the most that were free at once: it need not fill its ring.
 
 /// How many buffers a sender's frames may have, for each that is free.
 const SHARE: u16 = 2;
