@@ -3,15 +3,7 @@
 
 mod common;
 
-use common::broken;
-
-/// Whether a trace breaks nothing where one of its events is `wide`, and `rule` where the event is `late` for certain.
-#[track_caller]
-fn overlaps(trace: impl Fn(&str) -> String, (wide, late): (&str, &str), rule: &str) {
-    assert_eq!(broken(&trace(wide)), []);
-    let found = broken(&trace(late));
-    assert!(found.iter().any(|(name, _)| *name == rule), "{found:?}");
-}
+use common::{broken, overlaps};
 
 #[test]
 fn a_guest_may_use_a_page_that_was_unmapped_while_it_was_entered() {

@@ -2,15 +2,7 @@
 
 mod common;
 
-use common::{broken, rules};
-
-/// Whether a trace breaks nothing where one of its events is `wide`, and `rule` where the event is `late` for certain.
-#[track_caller]
-fn overlaps(trace: impl Fn(&str) -> String, (wide, late): (&str, &str), rule: &str) {
-    assert_eq!(broken(&trace(wide)), []);
-    let found = broken(&trace(late));
-    assert!(found.iter().any(|(name, _)| *name == rule), "{found:?}");
-}
+use common::{broken, overlaps, rules};
 
 #[test]
 fn a_root_leads_to_itself() {

@@ -32,6 +32,14 @@ pub(crate) fn broken(trace: &str) -> Vec<(&'static str, String)> {
     found("", trace).iter().map(|found| (found.rule.name(), name(found.line))).collect()
 }
 
+/// A trace breaks nothing where one of its events is `wide`, and `rule` where the event is `late` for certain.
+#[track_caller]
+pub(crate) fn overlaps(trace: impl Fn(&str) -> String, (wide, late): (&str, &str), rule: &str) {
+    assert_eq!(broken(&trace(wide)), []);
+    let found = broken(&trace(late));
+    assert!(found.iter().any(|(name, _)| *name == rule), "{found:?}");
+}
+
 /// The rules that events break which follow each other: a trace's options, and a CPU's number and an event a line.
 pub(crate) fn rules(options: &str, events: &str) -> Vec<&'static str> {
     found(options, &in_turn(events)).iter().map(|found| found.rule.name()).collect()
