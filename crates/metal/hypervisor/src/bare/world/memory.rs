@@ -288,13 +288,10 @@ impl GuestMemory {
         then: impl FnOnce(u64) -> T,
     ) -> Result<T, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
-        let using = in_use::begin();
-        if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
-            let page = Self::page_in(found, address);
-            return Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE));
+        match Self::with_frame(word, address, then) {
+            Ok(done) => Ok(done),
+            Err(then) => self.with_page_given(word, address, give, then),
         }
-        drop(using);
-        self.with_page_given(address, give, then)
     }
 
     /// The same for a page without a frame. Out of line, so that the usual way saves no registers for it.
@@ -302,19 +299,30 @@ impl GuestMemory {
     #[inline(never)]
     fn with_page_given<T>(
         &self,
+        word: &AtomicU64,
         address: u64,
         give: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
-        then: impl FnOnce(u64) -> T,
+        mut then: impl FnOnce(u64) -> T,
     ) -> Result<T, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         loop {
             give(self, address)?;
-            let using = in_use::begin();
-            if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
-                let page = Self::page_in(found, address);
-                return Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE));
+            match Self::with_frame(word, address, then) {
+                Ok(done) => return Ok(done),
+                Err(again) => then = again,
             }
-            drop(using);
+        }
+    }
+
+    /// Has `then` use what is at `address`, if its page has a frame; returns `then` if not.
+    #[inline]
+    fn with_frame<T, F: FnOnce(u64) -> T>(word: &AtomicU64, address: u64, then: F) -> Result<T, F> {
+        let _using = in_use::begin();
+        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            Some(found) => {
+                let page = Self::page_in(found, address);
+                Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE))
+            }
+            None => Err(then),
         }
     }
 
