@@ -12,7 +12,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::chain::{Chain, Malformed, Table};
-use crate::memory::GuestMemory;
+use crate::memory::{BadAddress, GuestMemory};
 
 /// The most descriptors of a queue.
 pub(crate) const MAX_SIZE: u16 = 256;
@@ -27,7 +27,7 @@ pub(crate) struct Rules {
 }
 
 /// A chain that was used.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
     pub(crate) head: u16,
     /// How many bytes of it were written.
@@ -162,8 +162,7 @@ impl Queue {
         if !rules.event_index || !self.has_waited {
             return Ok(true);
         }
-        let event = self.driver + 4 + 2 * u64::from(self.size);
-        let ahead = memory.load_acquire(event)?.wrapping_sub(self.next_used);
+        let ahead = self.wanted(memory)?.wrapping_sub(self.next_used);
         Ok(ahead < self.seen_available.wrapping_sub(self.next_available))
     }
 
@@ -212,12 +211,17 @@ impl Queue {
         if !rules.event_index {
             return Ok(memory.load_acquire(self.driver)? & NO_INTERRUPT == 0);
         }
-        let wanted = memory.load_acquire(self.driver + 4 + 2 * u64::from(self.size))?;
+        let wanted = self.wanted(memory)?;
         // "Tell me when you have used this one": one that was used now.
         let tells = wanted.wrapping_sub(used) < count;
         // One that has never written it has zero there, and so has Linux where it does not wait.
         self.has_waited |= tells && wanted != 0;
         Ok(tells)
+    }
+
+    /// Behind how many chains that are used the driver wants to be told, by the event index.
+    fn wanted(&self, memory: &impl GuestMemory) -> Result<u16, BadAddress> {
+        memory.load_acquire(self.driver + 4 + 2 * u64::from(self.size))
     }
 
     /// Nothing was available: asks to be told of the next; whether there is something by now.

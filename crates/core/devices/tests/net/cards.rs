@@ -174,7 +174,8 @@ impl Guest {
         let at = place(queue, 1) + 4 + 2 * u64::from(ring.available % SIZE);
         self.memory.write(at, &head.to_le_bytes()).unwrap();
         ring.available = ring.available.wrapping_add(1);
-        self.memory.store_release(place(queue, 1) + 2, ring.available).unwrap();
+        let available = ring.available;
+        self.claims_available(queue, available);
     }
 
     /// The driver says that it has made so many chains available, whatever it has.

@@ -11,11 +11,13 @@
 //! right on the whole: it gives back as many as it was given. Where it keeps those of one sender, others are charged for them. How
 //! many it has is the most that were free at once: it need not fill its ring.
 
+use crate::virtio::queue::MAX_SIZE;
+
 /// How many buffers a sender's frames may have, for each that is free.
 const SHARE: u16 = 2;
 
 /// The most buffers of a ring.
-const MOST: usize = 256;
+const MOST: usize = MAX_SIZE as usize;
 
 /// Whose frames are in a receiver's ring.
 #[derive(Debug)]
