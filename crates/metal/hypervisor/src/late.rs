@@ -36,14 +36,21 @@ impl<T, S> Late<T, S> {
     ///
     /// If `make` has panicked before.
     pub fn get(&mut self) -> &mut T {
-        if let State::Waits(..) = self.state
-            && let State::Waits(memory, from) = replace(&mut self.state, State::Begun)
-        {
-            self.state = State::Made(Box::write(memory, (self.make)(from)));
+        if let State::Waits(..) = self.state {
+            self.make();
         }
         match &mut self.state {
             State::Made(value) => value,
             _ => unreachable!("it could not be made"),
+        }
+    }
+
+    /// Makes it. Not inlined: it may have some KiB, which are on the stack while it is made, and on no other caller's.
+    #[cold]
+    #[inline(never)]
+    fn make(&mut self) {
+        if let State::Waits(memory, from) = replace(&mut self.state, State::Begun) {
+            self.state = State::Made(Box::write(memory, (self.make)(from)));
         }
     }
 

@@ -203,7 +203,8 @@ impl Resident {
     pub(super) fn go_on(&self, context: &Context) {
         let own = self.context_mut();
         let Context { vmpidr, timer_offset, .. } = *own;
-        *own = Context { vmpidr, timer_offset, ..context.clone() };
+        own.clone_from(context);
+        (own.vmpidr, own.timer_offset) = (vmpidr, timer_offset);
     }
 
     /// Whether the vCPU has used its physical timer, and whether it uses performance counters: then the virtual GIC is to

@@ -81,12 +81,12 @@ pub(crate) struct Raw {
 impl Raw {
     /// Those of a VM of `plan`, with that disk.
     pub(crate) fn new(plan: &Plan, disk: Option<Frames>) -> Self {
-        let disk = disk.map(|frames| Box::new(disk::make(frames)));
+        let disk = disk.map(|frames| boxed(|| disk::make(frames)));
         let card = plan.card.network.is_some();
-        let card = card.then(|| Box::new(network::make(plan.card.mac(&plan.name))));
-        let console = plan.hvc.then(|| Box::new(hvc::make(())));
-        let balloon = plan.balloon.then(|| Box::new(balloon::make(())));
-        Self { entropy: Box::new(make_entropy(fill())), disk, card, console, balloon }
+        let card = card.then(|| boxed(|| network::make(plan.card.mac(&plan.name))));
+        let console = plan.hvc.then(|| boxed(|| hvc::make(())));
+        let balloon = plan.balloon.then(|| boxed(|| balloon::make(())));
+        Self { entropy: boxed(|| make_entropy(fill())), disk, card, console, balloon }
     }
 
     /// Bytes of heap that they have.
@@ -109,6 +109,12 @@ impl Raw {
         );
         Parts { entropy, disk, card, console, balloon }
     }
+}
+
+/// What `make` makes, which has some KiB. Not inlined: they are on the stack while it is made, and one after the other.
+#[inline(never)]
+fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
+    Box::write(Box::new_uninit(), make())
 }
 
 /// The devices of a stopped VM that are virtio.

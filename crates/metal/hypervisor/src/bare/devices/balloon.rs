@@ -99,6 +99,7 @@ impl GivenBack {
 
     /// Frees what its driver gives back of `memory`, until there is no more, or `is_over`; or until others are to have their
     /// turn.
+    #[inline(never)]
     pub(super) fn serve(&self, ram: &Ram<'_>, memory: &GuestMemory, is_over: impl Fn() -> bool) {
         if !self.virtio.take_notice() {
             return;

@@ -108,6 +108,7 @@ impl Disk {
     }
 
     /// Serves what its driver asks for, as far as that can be done now, or until `is_over`.
+    #[inline(never)]
     pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
         match self {
             Self::Frames(virtio) => virtio.serve(ram, is_over),

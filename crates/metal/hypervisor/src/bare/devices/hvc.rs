@@ -71,6 +71,7 @@ impl Hvc {
 
     /// Prints at `terminal` what its driver sends, and gives it what was typed, until there is no more for now, or `is_over`;
     /// or until others are to have their turn.
+    #[inline(never)]
     pub(super) fn serve(&self, ram: &Ram<'_>, terminal: &Uart, is_over: impl Fn() -> bool) {
         if !self.virtio.take_notice() {
             return;

@@ -38,9 +38,9 @@ pub(super) fn keep(
     let mut vcpus = Vec::new();
     vcpus.try_reserve_exact(run.power.len()).map_err(|_| NO_MEMORY)?;
     for number in 0..run.power.len() {
-        let Some(vcpu) = take(run, number) else { break };
-        let start = if vcpu.is_on { None } else { run.start_of(number) };
-        vcpus.push(Stopped { start, ..vcpu });
+        vcpus.extend(take(run, number));
+        let Some(vcpu) = vcpus.get_mut(number) else { break };
+        vcpu.start = if vcpu.is_on { None } else { run.start_of(number) };
         threads::preemption_point();
     }
     let kept = if vcpus.len() == run.power.len() {
@@ -49,12 +49,19 @@ pub(super) fn keep(
         Err(NOT_AT_REST)
     };
     if kept.is_err() {
-        for (number, vcpu) in vcpus.into_iter().enumerate() {
-            run.stopped.lock()[number] = Some(vcpu);
-            threads::preemption_point();
-        }
+        put_back(run, vcpus);
     }
     kept
+}
+
+/// Has vCPUs be those that the run has left again.
+#[cold]
+#[inline(never)]
+fn put_back(run: &Run, vcpus: Vec<Stopped>) {
+    for (number, vcpu) in vcpus.into_iter().enumerate() {
+        run.stopped.lock()[number] = Some(vcpu);
+        threads::preemption_point();
+    }
 }
 
 /// Takes what vCPU `number` has left.
@@ -66,6 +73,8 @@ const NO_MEMORY: &str = "there is no memory for what it is";
 const NOT_AT_REST: &str = "a part of it is not at rest";
 const NOT_LOADED: &str = "nothing could go on as it was";
 
+/// Not inlined, as what it calls: each has some KiB on the stack for a moment.
+#[inline(never)]
 fn try_keep(
     machine: &Machine,
     run: &Run,

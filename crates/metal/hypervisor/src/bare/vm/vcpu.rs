@@ -68,8 +68,7 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
 
     seat.put();
     if run.ending() == Some(End::Frozen) {
-        let stopped = stop_at(is_on, vcpu, &cpu, &seat);
-        run.stopped.lock()[number] = stopped;
+        leave_behind(run, is_on, vcpu, &cpu, &seat);
     }
     // SAFETY: nothing is left to be put.
     unsafe { threads::on_leave(None) };
@@ -78,16 +77,22 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, vcpu: &mut Vcpu<Kinds<F>>) {
     threads::preemption_point();
 }
 
-/// What a vCPU is that has left its guest for good, and whose registers are put.
-fn stop_at<F: TableFormat>(
+/// Leaves what a vCPU is that has left its guest for good, and whose registers are put. Not inlined: they have some KiB.
+#[inline(never)]
+fn leave_behind<F: TableFormat>(
+    run: &Run,
     is_on: bool,
     vcpu: &Vcpu<Kinds<F>>,
     cpu: &Processor<'_, F>,
     seat: &Seat,
-) -> Option<Stopped> {
-    let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
-    // Where it starts is looked at when no vCPU turns another one on any more.
-    Some(Stopped { is_on, start: None, interface, registers: cpu.at_rest()?, caches })
+) {
+    let stop = || {
+        let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
+        // Where it starts is looked at when no vCPU turns another one on any more.
+        Some(Stopped { is_on, start: None, interface, registers: cpu.at_rest()?, caches })
+    };
+    let stopped = stop();
+    run.stopped.lock()[vcpu.id() as usize] = stopped;
 }
 
 /// Saves the registers of a vCPU that are in the processor.

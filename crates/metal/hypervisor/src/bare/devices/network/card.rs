@@ -170,6 +170,7 @@ impl Card {
 
     /// Serves what its driver asks for, and carries what it sends, until there is no more for now, or `is_over`. What it sends is in
     /// `packet` meanwhile.
+    #[inline(never)]
     pub(crate) fn serve(
         &self,
         packet: &mut Packet,

@@ -112,6 +112,7 @@ impl From<NotCopied> for NotResumed {
 
 impl Model {
     /// The machine of `plan` whose `state` was saved here, with that disk, and those caches of its vCPUs.
+    #[inline(never)]
     pub(crate) fn load(
         plan: &Plan,
         state: &[u8],
@@ -145,16 +146,19 @@ impl Model {
         };
         let sections = State::reopen(state)?.sections();
         let loaded = fresh.load(sections, cores, |number, vcpu| {
-            let mut registers = resumed::fresh(affinity(number as usize));
-            resumed::load(&mut registers, vcpu.registers)?;
             let (start, interface, caches) = (vcpu.start, vcpu.interface, GuestCaches::default());
+            let registers = resumed::fresh(affinity(number as usize));
             stopped.push(Stopped { is_on: false, start, interface, registers, caches });
+            if let Some(loaded) = stopped.last_mut() {
+                resumed::load(&mut loaded.registers, vcpu.registers)?;
+            }
             threads::preemption_point();
             Ok(())
         })?;
-        for ((number, vcpu), caches) in stopped.into_iter().enumerate().zip(caches) {
-            let is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
-            vcpus.push(Arc::new(Stopped { is_on, caches, ..vcpu }));
+        for ((number, mut vcpu), caches) in stopped.into_iter().enumerate().zip(caches) {
+            vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+            vcpu.caches = caches;
+            vcpus.push(Arc::new(vcpu));
             threads::preemption_point();
         }
         let (psci, virtual_count) = (loaded.psci, loaded.virtual_count);
