@@ -1,7 +1,7 @@
 //! The machine's frames, given to shares of it ([`account`](crate::account)) in chunks of 64 KiB.
 //!
-//! What a share is guaranteed, it can be given, whatever its neighbours do. Frames alone do not ensure this: a stack is
-//! of several frames side by side, and where VMs have single frames in turn, the end of one leaves no two free frames
+//! What a share is guaranteed, it can be given, whatever its neighbours do. Frames alone do not ensure this: a root of stage 2
+//! is of two frames side by side, and where VMs have single frames in turn, the end of one leaves no two free frames
 //! side by side. So a share is given *chunks* of frames. A chunk belongs to one share, and is cut into pieces of one
 //! size (a *class*): single frames, pairs, and so on. A share that asks for a piece gets one of a chunk that it has,
 //! and a new chunk only when all its chunks of that class are full. A chunk whose pieces were all given back goes back
@@ -171,6 +171,38 @@ impl<'a> Chunks<'a> {
         };
         self.free -= 1 << order;
         Some(first)
+    }
+
+    /// Fills `frames` with single frames for a share, those of a chunk in one step. Returns whether there are as many: if not, it
+    /// is given none.
+    #[must_use]
+    pub fn allocate_all(&mut self, share: ShareId, frames: &mut [u64]) -> bool {
+        let mut count = 0;
+        while count < frames.len() {
+            let at = match self.rooms[share.index()][0] {
+                NONE => self.cut(share, 0),
+                at => Some(at as usize),
+            };
+            let Some(at) = at else {
+                let taken = self.free_all(&frames[..count]);
+                debug_assert!(taken == count as u64, "they were given just now");
+                return false;
+            };
+            let before = count;
+            let first = self.spans.number(at) * CHUNK;
+            let info = &mut self.infos[at];
+            while count < frames.len() && info.given != ChunkInfo::full(0) {
+                let number = info.given.trailing_ones();
+                info.given |= 1 << number;
+                frames[count] = first + u64::from(number);
+                count += 1;
+            }
+            if info.given == ChunkInfo::full(0) {
+                self.remove(at, 0);
+            }
+            self.free -= (count - before) as u64;
+        }
+        true
     }
 
     /// Takes back what [`Chunks::allocate`] gave. Returns whether it had given that: if not, nothing happens.

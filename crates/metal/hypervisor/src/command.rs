@@ -111,6 +111,8 @@ pub enum Command {
     Measure(Course, u32),
     /// `count [NAME]`
     Count(Option<String>),
+    /// `stacks`
+    Stacks,
     /// `overflow [NAME]`
     Overflow(Option<String>),
     /// `serror NAME`
@@ -208,6 +210,7 @@ uplink [RATE]                    prints what has come in and gone out; from now 
 measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
 count [NAME]                     counts instructions from now on; with NAME, prints those since the last count as phase NAME
 sleep MILLISECONDS               waits
+stacks                           from now on, measures how deep the stacks of VMs' threads become; then prints the deepest
 overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
 serror NAME                      has the guest of its first vCPU take an SError, for tests
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
@@ -305,6 +308,7 @@ impl Command {
                 Self::Measure(course, rounds)
             }
             ("count", name) => Self::Count(name.map(ToString::to_string)),
+            ("stacks", None) => Self::Stacks,
             ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
             ("serror", _) => Self::SystemError(name(second)?),
             ("sleep", number) => {

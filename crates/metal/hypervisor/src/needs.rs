@@ -73,21 +73,16 @@ const ITS_HEAP: u64 =
 /// What is guaranteed for each byte of heap.
 pub const HEAP_PIECES: u64 = 2;
 
+/// Frames of the stack of a vCPU's thread.
+pub const VCPU_STACK_FRAMES: u64 = 4;
+/// Frames of the stack of a run's thread.
+pub const RUN_STACK_FRAMES: u64 = 6;
 /// A VM is guaranteed so many frames at least for each of its threads, with its stack and its part of the VM's tables.
-pub const LEAST_THREAD_FRAMES: u64 = 11;
+pub const LEAST_THREAD_FRAMES: u64 = VCPU_STACK_FRAMES + 3;
 
 /// Threads of VMs that there are at most, on a machine of so many frames.
 pub fn threads_within(frames: u64) -> u64 {
     (frames / LEAST_THREAD_FRAMES).min(MOST_THREADS)
-}
-
-/// The sizes of what is allocated, as orders, which are less than that of a chunk.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Of a root of stage 2.
-    pub root_order: u32,
-    /// Of a thread's stack.
-    pub stack_order: u32,
 }
 
 /// What a VM needs at most.
@@ -110,18 +105,17 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What the VM of a plan needs, whose disk has so many bytes of memory.
-    pub fn of(plan: &Plan, disk_bytes: u64, sizes: Sizes) -> Self {
+    /// What the VM of a plan needs, whose disk has so many bytes of memory, and whose roots of stage 2 have `1 << root_order`
+    /// frames, less than a chunk.
+    pub fn of(plan: &Plan, disk_bytes: u64, root_order: u32) -> Self {
         let (vcpus, blocks) = (u64::from(plan.vcpus), plan.memory / BLOCK);
         let tables =
             2 * (blocks + plan.memory.div_ceil(GIB)) + REGISTER_TABLES + vcpus + UNUSED_TABLES;
-        let table_frames = tables + (ROOTS << sizes.root_order);
+        let table_frames = tables + (ROOTS << root_order);
         let memory = plan.reserved();
         let pages = chunks(memory / PAGE_SIZE + blocks, 0);
-        let threads = vcpus + THREADS;
-        let run = chunks(table_frames, 0)
-            + chunks(ROOTS, sizes.root_order)
-            + chunks(threads, sizes.stack_order);
+        let stacks = vcpus * VCPU_STACK_FRAMES + THREADS * RUN_STACK_FRAMES;
+        let run = chunks(table_frames + stacks, 0) + chunks(ROOTS, root_order);
         let disk = chunks(disk_bytes.div_ceil(PAGE_SIZE) + disk_bytes.div_ceil(BLOCK), 0);
         // A word for each 2 MiB, and a bit.
         let words = |bytes: u64| {
@@ -184,14 +178,14 @@ mod tests {
     use crate::account::{Account, Refused, ShareInfo};
     use crate::plan::tests::plan;
 
-    const SIZES: Sizes = Sizes { root_order: 1, stack_order: 3 };
+    const ROOT_ORDER: u32 = 1;
 
     #[test]
     fn a_gib_takes_its_pages_two_tables_for_each_2_mib_and_one_of_the_hypervisors() {
-        let needs = Needs::of(&plan("memory=1G vcpus=2"), 0, SIZES);
+        let needs = Needs::of(&plan("memory=1G vcpus=2"), 0, ROOT_ORDER);
         assert_eq!(needs.table_frames, 2 * (512 + 1) + 4 + 2 + 128 + 6);
         assert_eq!(needs.pages, (262_144 + 512_u64).div_ceil(16));
-        assert_eq!(needs.run, 1166_u64.div_ceil(16) + 1 + 2);
+        assert_eq!(needs.run, (1166_u64 + 2 * 4 + 6).div_ceil(16) + 1);
         assert_eq!((needs.memory, needs.disk), (1 << 30, 0));
         assert_eq!(
             needs.to_string(),
@@ -201,11 +195,11 @@ mod tests {
 
     #[test]
     fn what_is_not_reserved_is_not_guaranteed_and_its_tables_are() {
-        let whole = Needs::of(&plan("memory=1G"), 0, SIZES);
-        let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), 0, SIZES);
+        let whole = Needs::of(&plan("memory=1G"), 0, ROOT_ORDER);
+        let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), 0, ROOT_ORDER);
         assert_eq!(whole.pages - half.pages, (512 << 20) / CHUNK_BYTES);
         assert_eq!(whole.table_frames, half.table_frames);
-        let none = Needs::of(&plan("memory=1G overcommit=yes"), 0, SIZES);
+        let none = Needs::of(&plan("memory=1G overcommit=yes"), 0, ROOT_ORDER);
         assert_eq!((none.memory, half.pages - none.pages), (0, (512 << 20) / CHUNK_BYTES));
     }
 
@@ -213,7 +207,7 @@ mod tests {
     fn each_thread_has_its_least_frames() {
         for vcpus in 1..=u64::from(MAX_VCPUS) {
             let plan = plan(&format!("memory=16M overcommit=yes vcpus={vcpus}"));
-            let frames = Needs::of(&plan, 0, SIZES).run * CHUNK;
+            let frames = Needs::of(&plan, 0, ROOT_ORDER).run * CHUNK;
             assert!(frames >= LEAST_THREAD_FRAMES * (vcpus + THREADS), "{vcpus}: {frames}");
         }
     }
@@ -236,7 +230,7 @@ mod tests {
 
     #[test]
     fn an_its_is_guaranteed_its_mappings_and_its_lpis_and_three_times_its_state() {
-        let heap = |parameters| Needs::of(&plan(parameters), 0, SIZES).heap;
+        let heap = |parameters| Needs::of(&plan(parameters), 0, ROOT_ORDER).heap;
         let (mappings, lpis, state) = (4 << (4 + 8), 8 * 128, 8 * ((1 << (4 + 8)) + 128));
         assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * (mappings + lpis + 3 * state));
     }
@@ -251,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_disk_is_guaranteed_at_full_size_with_its_tables() {
-        let needs = Needs::of(&plan("memory=64M overcommit=yes"), 64 << 20, SIZES);
+        let needs = Needs::of(&plan("memory=64M overcommit=yes"), 64 << 20, ROOT_ORDER);
         assert_eq!(needs.disk, (16_384_u64 + 32).div_ceil(16));
     }
 }

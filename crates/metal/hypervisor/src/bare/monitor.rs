@@ -315,6 +315,7 @@ impl Monitor {
                 self.turnover(count, &from, after)?;
             }
             Command::Ask { name, count, seconds } => self.ask(&name, count, seconds)?,
+            Command::Stacks => Self::stacks(),
             Command::Overflow(name) => self.overflow(name.as_deref())?,
             Command::SystemError(name) => self.system_error(&name)?,
             Command::Count(name) => self.count(name.as_deref())?,

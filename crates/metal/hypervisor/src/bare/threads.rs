@@ -54,7 +54,7 @@ pub(crate) mod kick;
 use arm64 as arch;
 
 pub(crate) use account::Account;
-pub(crate) use arch::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
+pub(crate) use arch::{Depth, STACKS_AT, Stack, is_in_slot, measure_stacks, prepare_stacks};
 pub(crate) use bell::Bell;
 pub(crate) use course::{
     ThisThread, adopt, has_worked_for, is_over_time, is_over_time_on, number, on_leave,
@@ -63,6 +63,6 @@ pub(crate) use overflow::{overflow, overflow_idle};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;
 pub(crate) use sleep::{wait, with_alarm};
-pub(crate) use spawn::{spawn, spawn_for, spawn_in};
+pub(crate) use spawn::{spawn, spawn_for, spawn_in, spawn_vcpu};
 pub(crate) use thread::Name;
 pub(crate) use waking::wake;

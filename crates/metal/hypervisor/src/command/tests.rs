@@ -190,6 +190,12 @@ fn a_stack_is_overflowed_of_a_vm_or_of_an_idle_processor() {
 }
 
 #[test]
+fn stacks_are_measured_of_all_threads_alike() {
+    assert_eq!(Command::read("stacks"), Ok(Command::Stacks));
+    assert!(Command::read("stacks linux").is_err());
+}
+
+#[test]
 fn what_is_no_command_is_refused() {
     for line in ["vm frobnicate", "vm start", "sleep x", "sleep", "reboot"] {
         assert!(Command::read(line).is_err(), "{line}");

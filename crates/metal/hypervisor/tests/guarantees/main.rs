@@ -22,7 +22,7 @@ const CHUNKS: u64 = 160;
 /// Shares that there is room for, beside the hypervisor's own.
 const SHARES: usize = 6;
 
-/// Pieces of a share, by the orders that guests and their tables take: single frames, roots, stacks.
+/// Pieces of a share, by their orders: single frames, roots of stage 2, and larger ones.
 const CLASSES: [usize; 3] = [0, 1, 3];
 type Pieces = [u64; CLASSES.len()];
 
@@ -97,13 +97,13 @@ impl Vm {
     /// Whether it is within what it said that it needs, with a piece of `order` more. A block stands for as many single
     /// frames, beside the most that it ever had.
     fn is_within(&self, order: usize) -> bool {
-        let [frames, roots, stacks] = self.wants.guaranteed;
+        let [frames, roots, larger] = self.wants.guaranteed;
         let more = |class: usize| u64::from(order == class);
         let singles = self.most.max(self.count(0) + more(0));
         let blocks = self.in_blocks() + if order >= 4 { 1 << order } else { 0 };
         singles + blocks <= frames
             && self.count(1) + more(1) <= roots
-            && self.count(3) + more(3) <= stacks
+            && self.count(3) + more(3) <= larger
     }
 
     fn insert(&mut self, first: u64, order: usize) {
@@ -412,8 +412,8 @@ enum HeapStep {
 fn step() -> impl Strategy<Value = Step> {
     let beyond = prop_oneof![Just(0_u64), 0_u64..1500];
     let wants = ((0_u64..600), (0_u64..4), (0_u64..6), beyond, 16_usize << 10..160 << 10);
-    let wants = wants.prop_map(|(frames, roots, stacks, beyond, heap)| Wants {
-        guaranteed: [frames, roots, stacks],
+    let wants = wants.prop_map(|(frames, roots, larger, beyond, heap)| Wants {
+        guaranteed: [frames, roots, larger],
         beyond,
         heap,
     });
@@ -543,6 +543,53 @@ proptest! {
                 };
                 outcome.1 = machine.free_frames();
                 outcome.2.extend(core::iter::from_fn(|| machine.allocate(share, 0)));
+            });
+            outcome
+        });
+        prop_assert_eq!(&outcomes[0], &outcomes[1]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn frames_that_are_taken_together_are_those_that_are_taken_one_by_one(
+        before in 0..4 * CHUNK as usize,
+        back in vec(any::<Index>(), 0..2 * CHUNK as usize),
+        counts in vec(0..2 * CHUNK as usize, 1..5),
+    ) {
+        let outcomes = [false, true].map(|together| {
+            let mut outcome = (Vec::new(), Vec::new(), Vec::new());
+            with_machine(6, |mut machine| {
+                let share = machine.admit(5).unwrap();
+                // What the hypervisor has is not the VM's to take.
+                assert!(machine.activate(share) && machine.allocate(ShareId::SYSTEM, 0).is_some());
+                let mut left: Vec<u64> =
+                    (0..before).map(|_| machine.allocate(share, 0).unwrap()).collect();
+                for which in &back {
+                    if left.is_empty() { break }
+                    assert!(machine.free(left.swap_remove(which.index(left.len())), 0));
+                }
+                for &count in &counts {
+                    let mut frames = vec![0; count];
+                    let given = if together {
+                        machine.allocate_all(share, &mut frames)
+                    } else {
+                        let taken = frames.iter_mut().position(|frame| match machine.allocate(share, 0) {
+                            Some(given) => { *frame = given; false }
+                            None => true,
+                        });
+                        if let Some(taken) = taken {
+                            assert!(frames[..taken].iter().all(|&frame| machine.free(frame, 0)));
+                        }
+                        taken.is_none()
+                    };
+                    outcome.0.push((given, machine.free_frames(), machine.account().used(share)));
+                    if given {
+                        outcome.1.extend(frames);
+                    }
+                }
+                outcome.2.extend(core::iter::from_fn(|| machine.allocate(share, 0)));
+                outcome.2.sort_unstable();
             });
             outcome
         });
@@ -693,7 +740,7 @@ fn a_share_waits_for_what_is_lent_and_nothing_more_is_lent_meanwhile() {
 }
 
 #[test]
-fn stacks_are_given_though_no_two_free_frames_were_side_by_side() {
+fn larger_pieces_are_given_though_no_two_free_frames_were_side_by_side() {
     with_machine(64, |mut machine| {
         let (a, b) = (machine.admit(32).unwrap(), machine.admit(32).unwrap());
         assert!(machine.activate(a) && machine.activate(b));

@@ -13,7 +13,6 @@
 //! starts VMs: so it does not wait without an end.
 
 use mayfly_drivers::{Broken, Change};
-use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::command::Command;
 use mayfly_hypervisor::control::{
     Asked, Desk, Endings, Event, LONGEST, Locked, Name as VmName, Port, Said, Talk, Vm,
@@ -57,7 +56,7 @@ pub(super) fn start() -> Result<(), OutOfMemory> {
     DESK.set(SpinLock::new(Desk::try_new(EVENTS).ok_or(OutOfMemory)?));
     let Some(desk) = DESK.get() else { return Ok(()) };
     let account = Account::apart();
-    threads::spawn_for(Name::new("the control"), ShareId::SYSTEM, &account, move || {
+    threads::spawn_for(Name::new("the control"), &account, move || {
         let broken = serve(console, &TheDesk(desk));
         say!("mayfly: the machine's console is used no more: {broken}");
         close();

@@ -12,7 +12,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use super::{control, ends};
 use crate::bare::measure;
 use crate::bare::threads::console::say;
-use crate::bare::threads::{self, Name};
+use crate::bare::threads::{self, Depth, Name};
 use crate::bare::vm::arch::with_format;
 use crate::bare::vm::{Host, Machine, TableFormat, WithFormat};
 
@@ -68,7 +68,8 @@ pub(super) fn spawn(
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), &'static str> {
     let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
-    let spawned = threads::spawn_for(Name::new("the run"), share, &machine.account, work);
+    let spawned =
+        threads::spawn_in(Name::new("the run"), (share, Depth::Run), &machine.account, work);
     spawned.map_err(|_| {
         machine.over();
         "there is no memory for its thread"

@@ -12,7 +12,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_dispatch::Flow;
-use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::plan::{self, Plan};
 use mayfly_hypervisor::service::{End as FlowEnd, Next, Offer, Phase};
@@ -74,7 +73,7 @@ impl Monitor {
             ends::note();
         };
         let account = Account::apart();
-        let begun = threads::spawn_for(Name::new("a service"), ShareId::SYSTEM, &account, work);
+        let begun = threads::spawn_for(Name::new("a service"), &account, work);
         if begun.is_err() {
             served.desk.close();
             return Err("there is no memory for its thread".to_string());

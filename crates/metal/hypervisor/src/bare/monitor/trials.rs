@@ -6,7 +6,6 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::plan::Plan;
 
 use super::account::Possession;
@@ -14,7 +13,7 @@ use super::{Monitor, make, shares, trace};
 use crate::bare::measure::Phases;
 use crate::bare::processor::timer;
 use crate::bare::threads::console::say;
-use crate::bare::threads::{self, Name};
+use crate::bare::threads::{self, Depth, Name};
 use crate::bare::world::entropy;
 
 impl Monitor {
@@ -38,6 +37,17 @@ impl Monitor {
         Ok(())
     }
 
+    /// Measures how deep stacks become. Prints how deep those were that have ended since it was begun.
+    pub(super) fn stacks() {
+        if !threads::measure_stacks() {
+            return;
+        }
+        for (of, depth) in [("a vCPU", Depth::Vcpu), ("a run", Depth::Run)] {
+            let (deepest, bytes) = (depth.deepest(), depth.bytes());
+            say!("mayfly: the stacks of {of} have had at most {deepest} of {bytes} bytes");
+        }
+    }
+
     /// Has a thread of a VM overflow its stack, or the idle thread of a processor.
     pub(super) fn overflow(&self, name: Option<&str>) -> Result<(), String> {
         let Some(name) = name else {
@@ -46,7 +56,7 @@ impl Monitor {
         };
         let machine = self.find(name)?;
         let (name, account) = (Name::new("a test"), &machine.account);
-        threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow)
+        threads::spawn_for(name, account, threads::overflow)
             .map_err(|_| "there is no memory for a thread".to_string())
     }
 

@@ -75,6 +75,18 @@ pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pf
     Some(Pfn::new(first))
 }
 
+/// Fills `frames` with single frames for a share, with whatever is in them. Returns whether there are as many: if not, none is
+/// given.
+pub(crate) fn allocate_all_as_is(share: ShareId, frames: &mut [u64]) -> bool {
+    let given = FRAMES.lock().as_mut().is_some_and(|machine| machine.allocate_all(share, frames));
+    if given {
+        for &frame in &*frames {
+            trace::note(|| Event::Give { frame, order: 0 });
+        }
+    }
+    given
+}
+
 /// `1 << order` frames for a share, with whatever is in them: no guest is to read them before they are written.
 #[inline]
 pub(crate) fn allocate_as_is(share: ShareId, order: u32) -> Option<Pfn> {

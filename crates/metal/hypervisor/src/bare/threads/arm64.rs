@@ -6,7 +6,7 @@ use core::ptr::with_exposed_provenance_mut;
 
 mod stack;
 
-pub(crate) use stack::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
+pub(crate) use stack::{Depth, STACKS_AT, Stack, is_in_slot, measure_stacks, prepare_stacks};
 
 /// x19, x29, where the thread goes on, and nothing.
 const SAVED: usize = 4;

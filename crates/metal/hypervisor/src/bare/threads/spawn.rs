@@ -8,7 +8,7 @@ use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::account::Account;
-use super::arch::{Stack, prepare};
+use super::arch::{Depth, Stack, prepare};
 use super::course::{current, free_over, switch_to_next};
 use super::local::local;
 use super::scheduler::SCHEDULER;
@@ -21,38 +21,53 @@ use crate::bare::processor::timer;
 ///
 /// [`OutOfMemory`], when there is no memory for its stack.
 pub(crate) fn spawn(name: Name, work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
-    spawn_in(name, ShareId::SYSTEM, work)
-}
-
-/// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged as that of
-/// the caller is.
-///
-/// # Errors
-///
-/// As [`spawn`].
-pub(crate) fn spawn_in(
-    name: Name,
-    share: ShareId,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<(), OutOfMemory> {
     // SAFETY: this thread's own.
     let account = unsafe { Arc::clone(&(*current()).account) };
-    spawn_for(name, share, &account, work)
+    spawn_for(name, &account, work)
 }
 
-/// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged to
-/// `account`.
+/// The same, whose time is charged to `account`.
 ///
 /// # Errors
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_for(
     name: Name,
-    share: ShareId,
     account: &Arc<Account>,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
-    let stack = Stack::try_new(share).ok_or(OutOfMemory)?;
+    spawn_in(name, (ShareId::SYSTEM, Depth::Own), account, work)
+}
+
+/// Starts the thread of a vCPU, whose stack is of a share of the machine's memory, and whose time is charged as that of the
+/// caller is.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_vcpu(
+    number: u32,
+    share: ShareId,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), OutOfMemory> {
+    // SAFETY: this thread's own.
+    let account = unsafe { Arc::clone(&(*current()).account) };
+    spawn_in(Name::numbered("vCPU", number), (share, Depth::Vcpu), &account, work)
+}
+
+/// Starts a thread that does `work`, and whose time is charged to `account`. Its stack is of a share of the machine's memory,
+/// and so deep.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_in(
+    name: Name,
+    (share, depth): (ShareId, Depth),
+    account: &Arc<Account>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), OutOfMemory> {
+    let stack = Stack::try_new(share, depth).ok_or(OutOfMemory)?;
     let work = Box::new(work);
     let saved = prepare(&stack, begin);
     let mut thread = Box::new(Thread::new(name, Arc::clone(account), Some(stack), Some(work)));

@@ -23,8 +23,8 @@ use crate::bare::devices::arch::{
     MEMORY, SerialPort, UART, UART_BYTES, VIRTIO, VIRTIO_PAGE_BYTES, registers,
 };
 use crate::bare::devices::disk::Medium;
+use crate::bare::threads;
 use crate::bare::threads::console::say;
-use crate::bare::threads::{self, Name};
 use crate::bare::world::Worlds;
 use crate::bare::world::memory::GuestMemory;
 
@@ -154,7 +154,7 @@ impl<F: TableFormat> Host<F> {
                     drop(vcpu);
                     its.gone();
                 };
-                threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
+                threads::spawn_vcpu(number, share, work).ok()
             });
             if begun.is_none() {
                 run.gone();

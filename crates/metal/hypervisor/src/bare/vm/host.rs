@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use mayfly_hypervisor::needs::{Needs, Sizes};
+use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::srcu::Worker;
@@ -51,11 +51,7 @@ impl<F: TableFormat> Host<F> {
 
     /// What a VM needs at most, whose disk has so many bytes of memory.
     pub(crate) fn needs(plan: &Plan, disk: u64) -> Needs {
-        Needs::of(
-            plan,
-            disk,
-            Sizes { root_order: F::ROOT_ORDER, stack_order: threads::STACK_ORDER },
-        )
+        Needs::of(plan, disk, F::ROOT_ORDER)
     }
 
     /// The configuration of a VM with that memory, and so many frames of tables at most. It takes them from `world`.

@@ -63,7 +63,7 @@ extern "C" fn report(vector: u64, stack: u64) -> ! {
     let at = mayfly_arm64::read_register!("elr_el2").wrapping_sub(map::image().start);
     let address = mayfly_arm64::read_register!("far_el2");
     if syndrome >> 26 == DATA_ABORT
-        && (threads::is_below_stack(address) || map::guard().contains(&address))
+        && (threads::is_in_slot(address) || map::guard().contains(&address))
     {
         panic!(
             "the stack of {ThisThread} has overflowed: at image + {at:#x}, stack pointer {stack:#x}"

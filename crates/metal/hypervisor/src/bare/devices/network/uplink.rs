@@ -2,7 +2,6 @@
 
 use mayfly_devices::virtio::net::{FRAME_HEAD, Offload};
 use mayfly_drivers::{Broken, FRAME_BYTES, Received};
-use mayfly_hypervisor::account::ShareId;
 use mayfly_switch::{Counts, Limits};
 use mayfly_vm::platform::memory::OutOfMemory;
 
@@ -21,7 +20,7 @@ use crate::bare::threads::{self, Account, Name};
 pub(crate) fn start() -> Result<(), OutOfMemory> {
     let Some(card) = card::get() else { return Ok(()) };
     let account = Account::apart();
-    threads::spawn_for(Name::new("the uplink"), ShareId::SYSTEM, &account, move || {
+    threads::spawn_for(Name::new("the uplink"), &account, move || {
         let broken = serve(card);
         say!("mayfly: the machine's network card is used no more: {broken}");
     })

@@ -2,15 +2,18 @@
 //! *slot*, whose lower half is never mapped. A thread that overflows its stack comes there, and no other memory is lost.
 //!
 //! Memory is mapped one to one in large blocks, which no stack splits. The tables of the slots are made once, as many as
-//! there can be stacks in the machine's memory ([`needs::threads_within`]): they take 0.3 % of it, and 25 MiB at most. So a
-//! stack costs the writing of its entries, and at its end an invalidation of them.
+//! there can be stacks in the machine's memory ([`needs::threads_within`]): they take 0.5 % of it, and 25 MiB at most. So a
+//! stack costs the writing of its entries, and at its end an invalidation of them. Its frames lie anywhere.
+//!
+//! Threads of VMs have less than the hypervisor's own ([`Depth`]): there are many of them, and what they call is known.
 
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::slice;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mayfly_arm64::tlb;
+use mayfly_arm64::{tlb, zero};
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::needs;
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
@@ -19,25 +22,67 @@ use crate::bare::processor::once::Once;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::{cpus, frames};
 
-/// A stack is `1 << STACK_ORDER` frames: 32 KiB.
-pub(crate) const STACK_ORDER: u32 = 3;
-const STACK_PAGES: u64 = 1 << STACK_ORDER;
+/// The most frames of a stack: 32 KiB.
+const MOST_PAGES: usize = 8;
+
+/// How deep the stack of a thread is.
+#[derive(Clone, Copy)]
+pub(crate) enum Depth {
+    /// That of a vCPU.
+    Vcpu,
+    /// That of a run, which is that of its devices.
+    Run,
+    /// One of the hypervisor's own.
+    Own,
+}
+
+impl Depth {
+    /// Its frames.
+    const fn pages(self) -> usize {
+        match self {
+            Self::Vcpu => needs::VCPU_STACK_FRAMES as usize,
+            Self::Run => needs::RUN_STACK_FRAMES as usize,
+            Self::Own => MOST_PAGES,
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) const fn bytes(self) -> u64 {
+        self.pages() as u64 * PAGE_SIZE
+    }
+
+    /// The most bytes that were written on such a stack which has ended, since stacks are [measured](measure_stacks).
+    pub(crate) fn deepest(self) -> u64 {
+        DEEPEST[self as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Stacks begin as zeroes, and are looked through at their end. Only in tests: it takes some thousand instructions.
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+static DEEPEST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// From now on measures how deep stacks become that begin and end. Returns whether it did before.
+pub(crate) fn measure_stacks() -> bool {
+    IS_MEASURED.swap(true, Ordering::Relaxed)
+}
 
 /// Where the addresses of stacks begin: in the last 512 GiB of those that EL2 has.
 pub(crate) const STACKS_AT: u64 = (1 << 48) - (1 << 39);
 /// Addresses of a slot.
-const SLOT: u64 = 2 * STACK_PAGES * PAGE_SIZE;
+const SLOT: u64 = 2 * MOST_PAGES as u64 * PAGE_SIZE;
 
 /// Entries of a table.
 const ENTRIES: usize = 512;
 /// Slots that one table maps.
-const SLOTS: usize = ENTRIES / (2 * STACK_PAGES) as usize;
+const SLOTS: usize = ENTRIES / (2 * MOST_PAGES);
 
 /// An entry that names a table.
 const TABLE: u64 = 3;
 /// An entry of a page: valid, RES1, inner shareable, accessed, and never executed. The index of its attributes is 0, as
 /// where memory is mapped one to one.
 const PAGE: u64 = 3 | 1 << 6 | 3 << 8 | 1 << 10 | 1 << 54;
+/// The frame's address in such an entry.
+const ADDRESS: u64 = (1 << 48) - PAGE_SIZE;
 
 /// The stacks of processors, and of the hypervisor's own threads: the monitor, the worker, the reclaimer, and more than
 /// enough others.
@@ -47,42 +92,66 @@ type Table = [AtomicU64; ENTRIES];
 
 /// The tables of the slots.
 static TABLES: Once<Vec<&'static Table>> = Once::new();
-/// The number behind that of a slot which is free; 0 if none is. Its first entry says the same of the next: twice that
+/// The number behind that of a slot which is free; 0 if none is. Its last entry says the same of the next: twice that
 /// number, which is no valid entry.
 static FREE: SpinLock<u32> = SpinLock::new(0);
 
-/// A stack.
+/// A stack, of which the entries of its slot say which frames it has.
 pub(crate) struct Stack {
-    frames: Pfn,
     slot: u32,
+    depth: Depth,
+    is_measured: bool,
 }
 
 impl Stack {
     /// One for the hypervisor itself.
     pub(crate) fn of_system() -> Option<Self> {
-        Self::try_new(ShareId::SYSTEM)
+        Self::try_new(ShareId::SYSTEM, Depth::Own)
     }
 
     /// One whose frames are of a share of the machine. What is in them is not cleared: no guest has them, and nothing on a
     /// stack is read that was not written there.
-    pub(crate) fn try_new(share: ShareId) -> Option<Self> {
-        let frames = frames::allocate_as_is(share, STACK_ORDER)?;
+    pub(crate) fn try_new(share: ShareId, depth: Depth) -> Option<Self> {
+        let mut room = [0; MOST_PAGES];
+        let frames = &mut room[..depth.pages()];
+        if !frames::allocate_all_as_is(share, frames) {
+            return None;
+        }
         let Some(slot) = take_slot() else {
             // SAFETY: they were given just now.
-            unsafe { frames::free(frames, STACK_ORDER) };
+            unsafe { frames::free_all(frames) };
             return None;
         };
-        for (entry, frame) in entries(slot).iter().zip(frames.get()..) {
+        let is_measured = IS_MEASURED.load(Ordering::Relaxed);
+        for (entry, frame) in entries(slot, frames.len()).iter().zip(&*frames) {
+            if is_measured {
+                // SAFETY: it is the caller's alone, and mapped.
+                unsafe { zero::frames(Pfn::new(*frame), 1) };
+            }
             entry.store((frame * PAGE_SIZE) | PAGE, Ordering::Relaxed);
         }
         // SAFETY: entries that were not valid are seen by walks.
         unsafe { asm!("dsb ishst", "isb", options(nostack)) };
-        Some(Self { frames, slot })
+        Some(Self { slot, depth, is_measured })
     }
 
     /// The address behind its last byte.
     pub(crate) fn top(&self) -> u64 {
         STACKS_AT + (u64::from(self.slot) + 1) * SLOT
+    }
+
+    /// How many bytes of it are behind the first that is not zero.
+    fn written(&self) -> u64 {
+        let bottom = (self.top() - self.depth.bytes()) as usize;
+        // SAFETY: it is mapped, and no thread is on it.
+        let words = unsafe {
+            slice::from_raw_parts(
+                with_exposed_provenance::<u64>(bottom),
+                self.depth.pages() * ENTRIES,
+            )
+        };
+        (words.len() - words.iter().take_while(|word| **word == 0).count()) as u64
+            * size_of::<u64>() as u64
     }
 
     /// Frees it.
@@ -91,42 +160,51 @@ impl Stack {
     ///
     /// No processor is on it, and no thread goes on on it.
     pub(crate) unsafe fn free(self) {
-        for entry in entries(self.slot) {
-            entry.store(0, Ordering::Relaxed);
+        let pages = self.depth.pages();
+        if self.is_measured {
+            DEEPEST[self.depth as usize].fetch_max(self.written(), Ordering::Relaxed);
         }
-        tlb::invalidate_own(self.top() - STACK_PAGES * PAGE_SIZE, STACK_PAGES);
+        let mut frames = [0; MOST_PAGES];
+        for (entry, frame) in entries(self.slot, pages).iter().zip(&mut frames) {
+            *frame = (entry.swap(0, Ordering::Relaxed) & ADDRESS) / PAGE_SIZE;
+        }
+        tlb::invalidate_own(self.top() - pages as u64 * PAGE_SIZE, pages as u64);
         put_slot(self.slot);
         // SAFETY: the caller's promise; nothing maps them but memory as a whole.
-        unsafe { frames::free(self.frames, STACK_ORDER) };
+        unsafe { frames::free_all(&frames[..pages]) };
     }
 }
 
 fn take_slot() -> Option<u32> {
     let mut free = FREE.lock();
     let slot = free.checked_sub(1)?;
-    *free = (entries(slot)[0].load(Ordering::Relaxed) >> 1) as u32;
+    *free = (next_free(slot).load(Ordering::Relaxed) >> 1) as u32;
     Some(slot)
 }
 
 /// A slot is free, of whose entries none is valid.
 fn put_slot(slot: u32) {
     let mut free = FREE.lock();
-    entries(slot)[0].store(u64::from(*free) << 1, Ordering::Relaxed);
+    next_free(slot).store(u64::from(*free) << 1, Ordering::Relaxed);
     *free = slot + 1;
 }
 
-/// The entries of the upper half of a slot.
-fn entries(slot: u32) -> &'static [AtomicU64] {
+/// The entries of the last `pages` of a slot.
+fn entries(slot: u32, pages: usize) -> &'static [AtomicU64] {
     let (table, place) = (slot as usize / SLOTS, slot as usize % SLOTS);
     let tables = TABLES.get().expect("stacks are prepared");
-    let pages = STACK_PAGES as usize;
-    &tables[table][(2 * place + 1) * pages..][..pages]
+    &tables[table][2 * MOST_PAGES * (place + 1) - pages..][..pages]
 }
 
-/// Whether an address is in the lower half of a slot, which is what a thread accesses that overflows its stack.
-pub(crate) fn is_below_stack(address: u64) -> bool {
+/// The entry of a free slot that says which is the next: its last, which each stack has.
+fn next_free(slot: u32) -> &'static AtomicU64 {
+    &entries(slot, 1)[0]
+}
+
+/// Whether an address is in a slot: one that is not mapped is what a thread accesses that overflows its stack.
+pub(crate) fn is_in_slot(address: u64) -> bool {
     let slots = TABLES.get().map_or(0, |tables| tables.len() * SLOTS) as u64;
-    (STACKS_AT..STACKS_AT + slots * SLOT).contains(&address) && address % SLOT < SLOT / 2
+    (STACKS_AT..STACKS_AT + slots * SLOT).contains(&address)
 }
 
 /// Makes the tables of the slots, in EL2's tables, whose root is at `root`. Once.
