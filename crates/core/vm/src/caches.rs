@@ -105,7 +105,9 @@
 //! to clean, and does so after the lines were written. Or the vCPU finds *mapped*, and what the fault maps is zapped,
 //! or the fault is refused. *Mapped* is taken back when everything is zapped, and not before, because another vCPU may
 //! go on at once where it finds nothing mapped. It is taken back inside the announcement, because every fault that has
-//! set it by then is refused, and sets it again.
+//! set it by then is refused, and sets it again. The same holds where all roots are replaced inside an announcement of
+//! everything. There, what is not *mapped* has no marks, and is not flushed: a fault that has mapped something before the
+//! announcement has set *mapped* before that.
 //!
 //! *All roots replaced.* Marks are taken from the old roots too, as long as those are leaving: by the call that deletes
 //! the slot, when every vCPU has left them and before they go, or by any flush before that.
@@ -138,7 +140,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::cache::InstructionCaches;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
-use mayfly_stage2::{Grant, MemoryType, Permissions, Role, Root, Tables};
+use mayfly_stage2::{Grant, MemoryType, Permissions, Role, Root, Slice, Tables};
 
 pub use upkeep::{CacheTraps, Caches, GuestCaches};
 pub(crate) use upkeep::{Upkeep, VcpuCaches};
@@ -196,16 +198,34 @@ impl<W: World> Inner<W> {
 
     /// As [`Inner::flush_written`], of what is meant, as `meant` says of some frames whether any is.
     pub(crate) fn flush_written_those(&self, gfns: Range<Gfn>, meant: impl Fn(Range<Gfn>) -> bool) {
+        self.flush_written_by(self.slice, gfns, meant, || ());
+    }
+
+    /// As [`Inner::flush_written`], where hardly anything is marked: a slice may look at more entries, and there is a point
+    /// where the embedder may take interrupts after each of the few that are.
+    pub(crate) fn flush_few_written(&self, gfns: Range<Gfn>) {
+        let slice = Slice { entries: self.slice.entries.saturating_mul(8), ..self.slice };
+        self.flush_written_by(slice, gfns, |_| true, || self.platform.preemption_point());
+    }
+
+    fn flush_written_by(
+        &self,
+        slice: Slice,
+        gfns: Range<Gfn>,
+        meant: impl Fn(Range<Gfn>) -> bool,
+        after: impl Fn(),
+    ) {
         let Some(tracking) = &self.upkeep.tracking else { return };
         {
             let _flush = tracking.flushes.read_lock();
             // [take], [forget]
-            self.stage2.take_written_those(gfns, self.slice, meant, |first, count| {
+            self.stage2.take_written_those(gfns, slice, meant, |first, count| {
                 // [flush]
                 self.in_pieces(count, |from, count| {
                     self.cache.clean_invalidate(Pfn::new(first.get() + from), count);
                 });
                 self.platform.charge(Op::Flushed(count));
+                after();
             });
         }
         // [join]
@@ -229,6 +249,19 @@ impl<W: World> Inner<W> {
         // this.
         tracking.mapped.store(false, Ordering::Release);
         drop(invalidation);
+    }
+
+    /// Whether anything may be mapped to be accessed past the caches, inside an announcement of everything.
+    pub(crate) fn may_have_past_caches(&self) -> bool {
+        let tracking = self.upkeep.tracking.as_ref();
+        tracking.is_some_and(|tracking| tracking.mapped.load(Ordering::Acquire))
+    }
+
+    /// Nothing is mapped to be accessed past the caches any more, inside an announcement of everything.
+    pub(crate) fn has_nothing_past_caches(&self) {
+        if let Some(tracking) = &self.upkeep.tracking {
+            tracking.mapped.store(false, Ordering::Release);
+        }
     }
 
     /// Whether what is mapped in `root` is maintained.

@@ -66,7 +66,7 @@
 //! | [`Vm::set_memory_region`] that takes away | notifier invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
 //! | [`Vm::harvest_dirty`], [`Vm::harvest_marked`] | TLBs |
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
-//! | [`Vm::release`] | vCPUs in the guest |
+//! | [`Vm::invalidate_all`], [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nothing |
 //! | [`Vm::wait_reclaimed`] | the reclaimer; vCPUs in the guest, or handling an exit |
 //! | [`Vcpu::run`] | nothing; at a fault, a CPU that is changing that very entry, or a host that is taking that very page away, until a request arrives |
@@ -96,6 +96,7 @@ mod device;
 mod error;
 mod fault;
 mod going_back;
+mod going_over;
 mod guest;
 mod kicker;
 mod memory;

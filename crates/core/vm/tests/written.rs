@@ -27,6 +27,8 @@ enum Step {
     Caches(usize, CacheOp),
     /// The host takes so many pages from there on away, and gives them back.
     TakeAway(u64, u64, Reason),
+    /// All of the guest's memory becomes something else at once.
+    GoOver,
     Harvest,
     Age,
 }
@@ -52,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (page(), 1..4_u64, reason).prop_map(|(page, count, reason)| {
             Step::TakeAway(page, count.min(BLOCKS * BLOCK - page), reason)
         }),
+        1 => Just(Step::GoOver),
         1 => Just(Step::Harvest),
         1 => Just(Step::Age),
     ]
@@ -115,6 +118,10 @@ impl World {
                 let (flushed, left) = self.written.iter().partition(|&&page| gone.contains(&page));
                 self.written = left;
                 return flushed;
+            }
+            Step::GoOver => {
+                drop(self.vm.invalidate_all());
+                return std::mem::take(&mut self.written);
             }
             Step::Harvest if self.logs => {
                 let mut bits = [0; (BLOCKS * BLOCK / 64) as usize];

@@ -209,6 +209,20 @@ impl<'a> Account<'a> {
         true
     }
 
+    /// Guarantees an active share that it can take `units` more than it uses. Returns whether that can be guaranteed without that
+    /// others give back what they have borrowed; if not, nothing has changed.
+    pub fn allow(&mut self, id: ShareId, units: u64) -> bool {
+        let share = self.of(id);
+        let guarantee = share.guarantee.max(share.used + units);
+        let (more, owed) = (guarantee - share.guarantee, guarantee - share.used);
+        let of_others = self.owed - share.owed() + self.awaited;
+        if share.state != State::Active || more > self.left() || owed + of_others > self.free {
+            return false;
+        }
+        self.change(id, |share| share.guarantee = guarantee);
+        true
+    }
+
     /// The VM of a share has ended. What the share uses is still to be given back.
     pub fn leave(&mut self, id: ShareId) {
         if self.of(id).state == State::Admitted {

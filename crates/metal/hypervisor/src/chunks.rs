@@ -147,6 +147,11 @@ impl<'a> Chunks<'a> {
         self.account.keep(id)
     }
 
+    /// As [`Account::allow`].
+    pub fn allow(&mut self, id: ShareId, units: u64) -> bool {
+        self.account.allow(id, units)
+    }
+
     /// As [`Account::leave`].
     pub fn leave(&mut self, id: ShareId) {
         self.account.leave(id);

@@ -136,7 +136,7 @@ pub enum Forks {
     Fork {
         /// The name of the new VM; with a number behind it, where there are several.
         name: String,
-        /// The frozen VM that it begins as.
+        /// The VM that it begins as: one that is frozen, or runs.
         from: String,
         /// How many, if the user says so.
         count: Option<u32>,
@@ -181,8 +181,8 @@ vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; v
                                  disk=, weight= and cap= change it, and '-- ARGUMENT...' gives its kernel other arguments
 vm freeze NAME                   ends it, and keeps what it was, so that forks can begin as it was
 vm fork NAME FROM [COUNT] [PARAMETER]
-                                 a VM that goes on as the frozen VM FROM was, or COUNT of them, NAME-0 and so on; reserve=,
-                                 overcommit=, weight= and cap= change it
+                                 a VM that goes on as the frozen VM FROM was, or as FROM is, which goes on, too; or COUNT of
+                                 them, NAME-0 and so on; reserve=, overcommit=, weight= and cap= change it
 vm serve NAME FROM ip=ADDRESS [PARAMETER]
                                  each TCP connection to port 80 of ADDRESS gets a fork of its own of FROM, until vm destroy
                                  NAME; port=, forks=, waiting=, half-open=, abandoned=, longest= and those of vm fork

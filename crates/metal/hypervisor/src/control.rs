@@ -11,7 +11,7 @@
 //! | `start`, `stop`, `destroy` | `name` | as the commands of the monitor |
 //! | `freeze` | `name` | ends the VM, and keeps what it was |
 //! | `reset` | `name` | has a fork go on as its frozen VM was, again |
-//! | `fork` | `name`, `from`; `count`, `parameters` | one VM that goes on as the frozen VM `from` was, or `count` of them |
+//! | `fork` | `name`, `from`; `count`, `parameters` | one VM that goes on as the frozen VM `from` was, or as `from` is that runs, or `count` of them |
 //! | `balloon` | `name`, `size` | asks the guest of a VM to give back so much of its memory: a text, such as `"256M"` |
 //! | `stat` | `name`, or none for all VMs | says what VMs have |
 //!

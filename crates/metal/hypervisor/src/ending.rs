@@ -1,6 +1,6 @@
 //! How a run of a VM ends, and which end takes the place of which.
 //!
-//! A run that is to be frozen may still go on: where something of it cannot be kept, its vCPUs run again. So a thread of
+//! A run that is to be forked goes on, and one that is to be frozen may: where something of it cannot be kept, its vCPUs run again. So a thread of
 //! it finishes what it is about, and waits for a frame as before. The same holds of a run that goes back to what it began
 //! as: its threads go on with the next. A run that is over for good waits for nothing.
 
@@ -21,7 +21,7 @@ pub enum End {
     OutOfMemory,
     /// It could not begin.
     Failed,
-    /// The user has frozen it: others begin as it is.
+    /// The user has frozen it, or forks it: others begin as it is. Where it is forked, it goes on.
     Frozen,
     /// The user has a fork go back to what it began as: another run of it follows.
     Back,

@@ -18,6 +18,7 @@ pub(crate) enum Step {
     ZapEach { at: usize, panics: bool },
     ZapPicked { at: usize, panics: bool },
     InvalidatePicked { pages: u64, panics: bool },
+    InvalidateAll,
     ZapRole { at: usize, role: Role, tables: Tables },
     ProtectMarked { panics: bool },
     TakeWritten { panics: bool },
@@ -42,6 +43,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
         (at, panics).prop_map(|(at, panics)| Step::ZapEach { at, panics }),
         (at, panics).prop_map(|(at, panics)| Step::ZapPicked { at, panics }),
         (0..2 * PAGES, panics).prop_map(|(pages, panics)| Step::InvalidatePicked { pages, panics }),
+        Just(Step::InvalidateAll),
         (at, role.clone(), tables).prop_map(|(at, role, tables)| Step::ZapRole {
             at,
             role,
@@ -119,6 +121,12 @@ impl Host {
                 let (vm, from) = (&self.vms[vm].vm, self.pieces[0]);
                 let next = |page| odd(page, panics);
                 returns(|| drop(vm.invalidate_picked(from, pages * PAGE_SIZE, next)));
+            }
+            Step::InvalidateAll => {
+                // Elsewhere it would wait for a `Retiring` that was forgotten.
+                if cfg!(debug_assertions) || !self.vms[vm].is_stuck {
+                    returns(|| drop(self.vms[vm].vm.invalidate_all()));
+                }
             }
             Step::ZapRole { at, role, tables } => {
                 let Some((of, shown)) = self.announced(at) else { return };

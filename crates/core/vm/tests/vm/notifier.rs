@@ -384,3 +384,32 @@ fn nothing_is_zapped_where_no_page_is_picked() {
         }
     }
 }
+
+#[test]
+fn all_memory_goes_over_without_a_visit_and_nothing_is_mapped_until_the_end() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    let before = setup.hardware.live();
+    let invalidation = vm.invalidate_all();
+    for gfn in (0x10..0x20).chain(0x8000..0x8008) {
+        assert_eq!(translation(&mut vcpu, gfn), None, "{gfn:#x}");
+    }
+    assert_eq!(setup.hardware.take_invalidations(), [], "no vCPU runs under that VMID any more");
+    assert!(setup.hardware.live() > before, "the old tables are the reclaimer's");
+    let writing = setup.hardware.try_write(vcpu, 0x10 * PAGE_SIZE);
+    assert!(!writing.is_finished(), "nothing is mapped before the change is made");
+    drop(invalidation);
+    assert_eq!(joined(writing), Outcome::Memory(hva(0, 0)));
+}
+
+#[test]
+fn where_there_is_no_memory_for_fresh_roots_all_is_zapped() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    setup.hardware.refuse_frames_after(0);
+    drop(vm.invalidate_all());
+    assert!(setup.hardware.refuse_no_frames() > 0);
+    for gfn in (0x10..0x20).chain(0x8000..0x8008) {
+        assert_eq!(translation(&mut vcpu, gfn), None, "{gfn:#x}");
+    }
+}

@@ -12,6 +12,7 @@ const STALE: Killer = Killer::new(
 
 const CACHES: &str = "core/vm/src/caches.rs";
 const FAULT: &str = "core/vm/src/fault.rs";
+const GOING_OVER: &str = "core/vm/src/going_over.rs";
 const MEMORY: &str = "core/vm/src/memory.rs";
 const NOTIFIER: &str = "core/vm/src/notifier.rs";
 const INVALIDATION: &str = "core/stage2/src/invalidation.rs";
@@ -239,7 +240,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "what was written is flushed before all roots are replaced",
-        edits: &[(MEMORY, "self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));", "")],
+        edits: &[(GOING_OVER, "self.flush_few_written(self.slotted());", "")],
         killer: STALE,
     },
     Mutant {

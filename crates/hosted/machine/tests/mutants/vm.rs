@@ -4,6 +4,7 @@ use crate::{Checker, Killer, Mutant};
 
 const FAULT: &str = "core/vm/src/fault.rs";
 const MEMORY: &str = "core/vm/src/memory.rs";
+const GOING_OVER: &str = "core/vm/src/going_over.rs";
 const NOTIFIER: &str = "core/vm/src/notifier.rs";
 const KICKER: &str = "core/vm/src/kicker.rs";
 const REQUESTS: &str = "core/vm/src/requests.rs";
@@ -127,8 +128,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "who replaces all roots waits until vCPUs have left the old ones",
         edits: &[(
-            MEMORY,
-            "            self.reload_roots();
+            GOING_OVER,
+            "        self.reload_roots();
 ",
             "",
         )],

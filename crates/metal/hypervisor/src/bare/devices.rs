@@ -98,6 +98,13 @@ impl Raw {
             + self.balloon.as_deref().map_or(0, size_of_val)
     }
 
+    /// Each of them, to be looked at.
+    pub(crate) fn look(&self) -> Look<'_> {
+        let Self { entropy, disk, card, console, balloon } = self;
+        let (disk, card) = (disk.as_deref(), card.as_deref());
+        Look { entropy, disk, card, console: console.as_deref(), balloon: balloon.as_deref() }
+    }
+
     /// Each of them.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         let Self { entropy, disk, card, console, balloon } = self;
@@ -124,6 +131,25 @@ pub(crate) struct Parts<'a> {
     pub(crate) card: Option<&'a mut Mmio<Net>>,
     pub(crate) console: Option<&'a mut Mmio<Console>>,
     pub(crate) balloon: Option<&'a mut Mmio<Balloon>>,
+}
+
+/// The same, to be looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) entropy: &'a Mmio<Entropy<Fill>>,
+    pub(crate) disk: Option<&'a Mmio<Block<Frames>>>,
+    pub(crate) card: Option<&'a Mmio<Net>>,
+    pub(crate) console: Option<&'a Mmio<Console>>,
+    pub(crate) balloon: Option<&'a Mmio<Balloon>>,
+}
+
+impl Parts<'_> {
+    /// The same, to be looked at.
+    pub(crate) fn look(&self) -> Look<'_> {
+        let Self { entropy, disk, card, console, balloon } = self;
+        let (disk, card) = (disk.as_deref(), card.as_deref());
+        Look { entropy, disk, card, console: console.as_deref(), balloon: balloon.as_deref() }
+    }
 }
 
 fn make_entropy(fill: Fill) -> Mmio<Entropy<Fill>> {
@@ -315,7 +341,8 @@ impl Devices {
         }
     }
 
-    /// What their thread does: works for them until the run `is_ending`. What the virtio console prints comes to `terminal`.
+    /// What their thread does: works for them until the run `is_ending`, and then has them [leave](Devices::leave) or be
+    /// [held](Devices::hold). What the virtio console prints comes to `terminal`.
     ///
     /// # Errors
     ///
@@ -338,7 +365,11 @@ impl Devices {
                 "mayfly: {name}: the network {UPLINK} leads nowhere: the machine has no network card that can be used"
             );
         }
-        let served = self.serve_until(memory, terminal, is_ending);
+        self.serve_until(memory, terminal, is_ending)
+    }
+
+    /// Those that are somewhere else, too, leave there: the run of VM `name` is over, or frozen.
+    pub(crate) fn leave(&self, name: &str) {
         if let Some(disk) = &self.disk {
             if !disk.end() {
                 say!("mayfly: {name}: the machine's disk has not answered yet");
@@ -350,7 +381,14 @@ impl Devices {
         if let Some(counts) = self.card.as_ref().and_then(Card::detach) {
             say_counts(name, &counts);
         }
-        served
+    }
+
+    /// Nobody else writes to the memory of their guest for them, until their thread [serves](Devices::serve) them again. Those
+    /// that are somewhere else, too, stay there.
+    pub(crate) fn hold(&self) {
+        if let Some(card) = &self.card {
+            card.hold();
+        }
     }
 
     /// Prints what has become of the frames of VM `name`.

@@ -18,6 +18,7 @@ mod control;
 mod ends;
 mod forks;
 mod host;
+mod live;
 mod machines;
 mod own;
 mod serve;

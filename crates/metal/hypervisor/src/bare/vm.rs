@@ -7,6 +7,7 @@ mod format;
 mod freeze;
 mod hearing;
 mod host;
+mod live;
 mod machine;
 mod relay;
 mod run;

@@ -786,3 +786,32 @@ fn what_a_frozen_vm_keeps_is_guaranteed_and_it_is_never_chosen_for_others() {
     assert!(!account.activate(other) && !account.keep(frozen) && !account.keep(other));
     assert_eq!((account.above(frozen), account.left()), (60, 50));
 }
+
+#[test]
+fn an_image_is_allowed_what_it_takes_up_and_only_what_is_neither_used_nor_guaranteed() {
+    let mut shares = [ShareInfo::ABSENT; 5];
+    let mut account = Account::new(&mut shares);
+    account.add(100);
+    let [image, its, borrows] = [0, 50, 0].map(|units| account.admit(units).unwrap());
+    assert!([image, its, borrows].iter().all(|&id| account.activate(id)));
+    account.take(image, 20);
+    assert!(account.keep(image));
+    account.take(its, 10);
+    assert!(
+        !account.allow(image, 31) && account.left() == 30,
+        "what others are guaranteed is not given"
+    );
+    assert!(account.allow(image, 10));
+    assert_eq!((account.above(image), account.left()), (0, 20));
+    // What it is allowed it gets, whatever others have borrowed meanwhile.
+    account.take(borrows, 20);
+    assert!(!account.may_take(borrows, 1) && account.may_take(image, 10));
+    assert!(!account.allow(image, 20), "it is borrowed");
+    account.take(image, 10);
+    account.give_back(its, 10);
+    assert!(account.keep(image));
+    assert_eq!((account.above(image), account.left()), (0, 20));
+    assert!(account.may_take(its, 50), "the VM keeps its guarantee");
+    let other = account.admit(1).unwrap();
+    assert!(!account.allow(other, 0), "it is not active");
+}

@@ -124,6 +124,9 @@ pub(crate) fn stat(machine: &Machine) {
             say!("{}: gave back {freed} frames before that", machine.plan.name);
         }
     }
+    if let Some(nanoseconds) = machine.counts.stood() {
+        say!("{}: stood still for {nanoseconds} ns when it was forked last", machine.plan.name);
+    }
     if let Some(tenant) = machine.tenant() {
         say!("{}: partition: {}", machine.plan.name, tenant.done);
     }

@@ -8,6 +8,7 @@ use mayfly_hypervisor::command::Forks;
 use mayfly_hypervisor::ending::End;
 
 use super::{Monitor, make};
+use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::vm::Machine;
 
@@ -76,14 +77,30 @@ impl Monitor {
         count: Option<u32>,
         parameters: &[String],
     ) -> Result<(), String> {
-        let (model, template) = self.frozen(from)?;
+        let model = self.find(from)?;
+        // With the stop of a VM that runs: its first fork waits for that.
+        let mut since = model.template().is_none().then(timer::ticks);
+        let name_of = |number| match count {
+            Some(_) => format!("{name}-{number}"),
+            None => name.into(),
+        };
+        // Before the VM is stopped, if it runs.
+        let plan_of = |monitor: &Self, number| {
+            let name = name_of(number);
+            monitor.check_name(&name)?;
+            model.plan.forked(&name, parameters)
+        };
+        let mut next = Some(plan_of(self, 0)?);
+        let template = match model.template() {
+            Some(template) => Ok(template),
+            None => self.fork_running(&model),
+        };
+        let template = template.map_err(|why| format!("{from} is not forked: {why}"))?;
         for number in 0..count.unwrap_or(1) {
-            let name = if count.is_some() { format!("{name}-{number}") } else { name.into() };
-            self.check_name(&name)?;
-            let plan = model.plan.forked(&name, parameters)?;
+            let plan = next.take().map_or_else(|| plan_of(self, number), Ok)?;
             let machine = make(plan, Some(Arc::clone(&template)))?;
             self.machines.insert(&machine);
-            self.start(&machine)?;
+            self.start_since(&machine, since.take().unwrap_or_else(timer::ticks))?;
             threads::preemption_point();
         }
         Ok(())

@@ -221,7 +221,7 @@ impl Worker {
         let machine = Machine::try_new(plan, Some(Arc::clone(template)))?;
         let machine = Arc::new(machine.seated(Seat::new(Arc::clone(&served.desk), flow)));
         threads::preemption_point();
-        machine.counts.ask();
+        machine.counts.ask(timer::ticks());
         machine.admit(&host.needs(&machine.plan, machine.disk_bytes()))?;
         machine.begin();
         if !machine.has_memory_at_once() {

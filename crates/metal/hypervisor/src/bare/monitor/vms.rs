@@ -66,6 +66,11 @@ impl Monitor {
     }
 
     pub(super) fn start(&mut self, machine: &Arc<Machine>) -> Result<(), String> {
+        self.start_since(machine, timer::ticks())
+    }
+
+    /// The same, for a command of so many ticks ago.
+    pub(super) fn start_since(&mut self, machine: &Arc<Machine>, since: u64) -> Result<(), String> {
         let name = &machine.plan.name;
         if machine.template().is_some() {
             return Err(format!(
@@ -81,7 +86,7 @@ impl Monitor {
             self.pass_on_until(patience, |_| disk::is_known());
         }
         machine.claim().map_err(|why| format!("{name} does not start: {why}"))?;
-        machine.counts.ask();
+        machine.counts.ask(since);
         let needs = self.host.needs(&machine.plan, machine.disk_bytes());
         machine.admit(&needs).map_err(|why| {
             machine.over();

@@ -42,6 +42,11 @@ pub(crate) fn keep(share: ShareId) -> bool {
     FRAMES.lock().as_mut().is_some_and(|machine| machine.keep(share))
 }
 
+/// As [`Chunks::allow`].
+pub(crate) fn allow(share: ShareId, chunks: u64) -> bool {
+    FRAMES.lock().as_mut().is_some_and(|machine| machine.allow(share, chunks))
+}
+
 /// As [`Chunks::leave`].
 pub(crate) fn leave(share: ShareId) {
     if let Some(machine) = FRAMES.lock().as_mut() {

@@ -19,6 +19,10 @@ pub(crate) struct Counts {
     until_entered: AtomicU64,
     /// Frames that it has given back for that, where it was reset; 0 otherwise.
     gave_back: AtomicU64,
+    /// Since when it stands still to be forked, in ticks; 0 when it does not.
+    stands: AtomicU64,
+    /// For how many ticks it has, the last time; 0 before.
+    stood: AtomicU64,
 }
 
 impl Counts {
@@ -39,9 +43,9 @@ impl Counts {
         Part::all().map(|(part, name)| (name, self.answers[part as usize].load(Ordering::Relaxed)))
     }
 
-    /// The user asks for it to run.
-    pub(crate) fn ask(&self) {
-        self.asked.store(timer::ticks(), Ordering::Relaxed);
+    /// The user asks for it to run; since when, in ticks.
+    pub(crate) fn ask(&self, since: u64) {
+        self.asked.store(since, Ordering::Relaxed);
         self.until_entered.store(0, Ordering::Relaxed);
         self.gave_back.store(0, Ordering::Relaxed);
     }
@@ -58,8 +62,29 @@ impl Counts {
 
     /// A vCPU of a fork is about to go on: the first that does is counted.
     pub(super) fn enters(&self) {
-        let ticks = (timer::ticks() - self.asked.load(Ordering::Relaxed)).max(1);
+        let now = timer::ticks();
+        let stands = self.stands.swap(0, Ordering::Relaxed);
+        if stands != 0 {
+            self.stood.store((now - stands).max(1), Ordering::Relaxed);
+        }
+        let ticks = (now - self.asked.load(Ordering::Relaxed)).max(1);
         let _ = self.until_entered.compare_exchange(0, ticks, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// It is to stand still until a vCPU of it goes on.
+    pub(super) fn stand(&self) {
+        self.stands.store(timer::ticks(), Ordering::Relaxed);
+    }
+
+    /// It does not stand still.
+    pub(super) fn goes_on(&self) {
+        self.stands.store(0, Ordering::Relaxed);
+    }
+
+    /// For how long it stood still when it was forked last: nanoseconds.
+    pub(crate) fn stood(&self) -> Option<u64> {
+        let ticks = self.stood.load(Ordering::Relaxed);
+        (ticks != 0).then(|| timer::instant(ticks).as_nanos())
     }
 
     /// How long it took from the user's command until a vCPU of it, which is a fork, went on: nanoseconds.

@@ -15,10 +15,11 @@ use super::arch::{NotResumed, Origin, Start, generation, load};
 use super::format::{Kinds, TableFormat};
 use super::hearing::Hearing;
 use super::host::Host;
+use super::live::Room;
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;
-use super::{freeze, vcpu};
+use super::{freeze, live, vcpu};
 use crate::bare::devices::arch::{
     MEMORY, SerialPort, UART, UART_BYTES, VIRTIO, VIRTIO_PAGE_BYTES, registers,
 };
@@ -85,13 +86,20 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     Ok(Begun { run: Arc::new(run), memory, first, console })
 }
 
-/// Works for the devices of a run until it ends: the thread of the VM has nothing else to do meanwhile. Not inlined, as what else is
+/// Works for the devices of a run until it ends: the thread of the VM has nothing else to do meanwhile. Returns what the run is
+/// given, if it is to be forked, and goes on: then its devices are held. Not inlined, as what else is
 /// done once: a stack has room for the most of them, and not for all.
 #[inline(never)]
-fn serve_devices(run: &Run, memory: &Arc<GuestMemory>) {
+fn serve_devices(machine: &Machine, run: &Run, memory: &Arc<GuestMemory>) -> Option<Room> {
     if run.devices.serve(memory, &run.uart, || run.ending().is_some()).is_err() {
         run.end(End::OutOfMemory);
     }
+    let room = machine.asked().take();
+    match room {
+        Some(_) => run.devices.hold(),
+        None => run.devices.leave(&machine.plan.name),
+    }
+    room
 }
 
 impl<F: TableFormat> Host<F> {
@@ -203,6 +211,27 @@ impl<F: TableFormat> Host<F> {
         Ok(next)
     }
 
+    /// Answers the monitor, which forks a run whose threads have ended, and has the run go on. One that ends for another reason
+    /// by now has no threads any more.
+    #[inline(never)]
+    fn fork(
+        vm: &Vm<Kinds<F>>,
+        machine: &Machine,
+        run: &Arc<Run>,
+        memory: &Arc<GuestMemory>,
+        room: Room,
+        virtual_count: u64,
+    ) {
+        let answer = match run.ending() {
+            Some(End::Frozen) => live::keep(vm, machine, run, memory, room, virtual_count),
+            _ => Err(live::HAS_ENDED.into()),
+        };
+        machine.asked().answer(answer);
+        if live::go_on(run) {
+            Self::start_threads(vm, run, Vec::new());
+        }
+    }
+
     /// Runs a VM until the run has ended and everything that the run had is freed.
     ///
     /// # Errors
@@ -210,7 +239,7 @@ impl<F: TableFormat> Host<F> {
     /// Why the run cannot begin.
     pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
         let no_memory = |_: OutOfMemory| NO_MEMORY;
-        let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
+        let mut worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
         let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
         let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
@@ -225,9 +254,14 @@ impl<F: TableFormat> Host<F> {
         machine.has_begun(&run, &memory);
         Self::start_threads(&vm, &run, first);
         let template = loop {
-            serve_devices(&run, &memory);
+            let room = serve_devices(machine, &run, &memory);
             run.wait_for_threads();
             let virtual_count = run.chipset.virtual_count();
+            if let Some(room) = room {
+                Self::fork(&vm, machine, &run, &memory, room, virtual_count);
+                worlds.memory = Arc::clone(memory.world());
+                continue;
+            }
             match run.ending() {
                 Some(End::Frozen) => {}
                 Some(End::Back) => match Self::go_back(machine, &worlds, &run, &memory) {

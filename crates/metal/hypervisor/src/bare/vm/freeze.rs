@@ -97,7 +97,8 @@ fn try_keep(
             NOT_LOADED
         }
     })?;
-    let template = Template::try_new(Arc::clone(memory), machine.disk_memory(), model);
+    let template =
+        Template::try_new((Arc::clone(memory), memory.heap_bytes()), machine.disk_memory(), model);
     let template = template.ok_or(NO_MEMORY)?;
     if memory.world().share().is_none_or(|share| share.keep()) {
         Ok(template)

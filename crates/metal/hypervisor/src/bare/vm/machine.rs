@@ -12,6 +12,7 @@ use mayfly_hypervisor::overlay;
 use mayfly_hypervisor::plan::Plan;
 
 use super::counts::Counts;
+use super::live::{Asked, Room};
 use super::run::Run;
 use super::template::Template;
 use crate::bare::devices::balloon::GivenBack;
@@ -23,9 +24,10 @@ use crate::bare::own::disk;
 use crate::bare::own::tenant::Tenant;
 use crate::bare::processor::heap::Guaranteed;
 use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::timer;
 use crate::bare::threads::Account;
 use crate::bare::world::memory::GuestMemory;
-use crate::bare::world::share::{Share, check, pause};
+use crate::bare::world::share::{Ends, Share, check, pause};
 use crate::bare::world::{World, Worlds};
 
 /// How many VMs were made.
@@ -52,6 +54,8 @@ pub(crate) struct Machine {
     /// What it runs in, from its start to its end.
     worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
+    /// What the monitor asks for that forks it while it runs.
+    asked: Asked,
     /// The heap that is guaranteed with it, whether it runs or not.
     _heap: Guaranteed,
 }
@@ -93,6 +97,7 @@ impl Machine {
             partition,
             worlds,
             present,
+            asked: Asked::new(),
             _heap: heap,
         })
     }
@@ -202,16 +207,75 @@ impl Machine {
         self.template.lock().clone()
     }
 
+    /// What it is to be given so that it can be forked while it runs. `needs` is what it needs when it starts.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not get it, or that it does not run.
+    pub(crate) fn room(&self, needs: &Needs) -> Result<Room, String> {
+        let memory = match &*self.present.lock() {
+            Present::Stopped => return Err("it is not running".into()),
+            Present::Starting(_) => return Err("it has not begun yet".into()),
+            Present::Running(_, memory) => Arc::clone(memory),
+        };
+        Room::try_new(self, &memory, needs)
+    }
+
+    /// Stops its run for a moment, so that it can be forked. The run's thread [answers](Machine::asked). Returns the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::end_frozen`].
+    pub(crate) fn stop_for_forks(&self, room: Room) -> Result<Arc<Run>, &'static str> {
+        self.counts.stand();
+        self.asked.ask(room);
+        let stopped = self.end_kept(|memory| memory.is_alone_over_image() || memory.can_be_image());
+        stopped.inspect_err(|_| {
+            drop(self.asked.take());
+            self.counts.goes_on();
+        })
+    }
+
+    /// What the monitor asks for that forks it while it runs.
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// Its run, which was forked, takes the frames of its memory from `world` from now on.
+    pub(super) fn goes_on_in(&self, run: &Run, world: &Arc<World>) {
+        run.set_memory_world(world);
+        let running = match &*self.present.lock() {
+            Present::Running(run, _) => Some(Arc::clone(run)),
+            _ => None,
+        };
+        let before = self
+            .worlds
+            .lock()
+            .as_mut()
+            .map(|worlds| core::mem::replace(&mut worlds.memory, Arc::clone(world)));
+        if let Some(share) = before.as_ref().and_then(|world| world.share()) {
+            share.set_run(None);
+        }
+        if let Some(share) = world.share() {
+            share.set_run(running.map(|run| run as Arc<dyn Ends>));
+        }
+    }
+
     /// Ends its run so that it is frozen. Returns the run.
     ///
     /// # Errors
     ///
     /// Why not: it has no run that could be, or one that ends already.
     pub(crate) fn end_frozen(&self) -> Result<Arc<Run>, &'static str> {
+        self.end_kept(GuestMemory::can_be_image)
+    }
+
+    /// Ends its run so that what it is can be kept, if its memory `can_be` kept.
+    fn end_kept(&self, can_be: impl Fn(&GuestMemory) -> bool) -> Result<Arc<Run>, &'static str> {
         let run = match &*self.present.lock() {
             Present::Stopped => return Err("it is not running"),
             Present::Starting(_) => return Err("it has not begun yet"),
-            Present::Running(_, memory) if !memory.can_be_image() => {
+            Present::Running(_, memory) if !can_be(memory) => {
                 return Err("it is a fork of a fork, eight times");
             }
             // Under the lock: no other run is begun in between.
@@ -225,11 +289,11 @@ impl Machine {
 
     /// Has its run go back to what it began as. Returns whether it does: not if it does not run, or ends.
     pub(crate) fn go_back(&self) -> bool {
-        if !self.is_fork() {
-            return false;
-        }
-        self.counts.ask();
+        let Some(origin) = &self.origin else { return false };
+        self.counts.ask(timer::ticks());
         let run = match &*self.present.lock() {
+            // One that was forked itself has another image by now: it is made anew.
+            Present::Running(_, memory) if !memory.is_over(&origin.memory) => return false,
             Present::Running(run, _) if run.mark(End::Back) => Arc::clone(run),
             Present::Running(run, _) => return run.ending() == Some(End::Back),
             _ => return false,

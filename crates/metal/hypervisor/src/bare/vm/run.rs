@@ -45,7 +45,7 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Run {
     pub(crate) world: Arc<World>,
     /// What the guest's memory takes its frames from.
-    pub(crate) memory_world: Arc<World>,
+    memory_world: SpinLock<Arc<World>>,
     pub(crate) chipset: Chipset,
     pub(crate) places: Arc<Places>,
     pub(crate) power: Vec<Power>,
@@ -134,7 +134,7 @@ impl Run {
         };
         Ok(Self {
             world: Arc::clone(&worlds.run),
-            memory_world: Arc::clone(&worlds.memory),
+            memory_world: SpinLock::new(Arc::clone(&worlds.memory)),
             chipset,
             places,
             power: (0..plan.vcpus).map(|_| power()).collect(),
@@ -149,6 +149,18 @@ impl Run {
             relay: Relay::new(),
             alive: AtomicU32::new(0),
         })
+    }
+
+    /// Its guest's memory takes its frames from `world` from now on.
+    pub(super) fn set_memory_world(&self, world: &Arc<World>) {
+        let before = core::mem::replace(&mut *self.memory_world.lock(), Arc::clone(world));
+        drop(before);
+    }
+
+    /// As [`World::wait_for_frame`], for a frame of its guest's memory.
+    pub(super) fn wait_for_frame(&self) -> bool {
+        let world = self.memory_world.lock().clone();
+        world.wait_for_frame()
     }
 
     /// Starts vCPU `vcpu`.

@@ -1,4 +1,4 @@
-//! What is left of a VM that was frozen, from which others begin.
+//! What is left of a VM that was frozen, or what one was that was forked while it ran: others begin from it.
 //!
 //! A run is frozen as it is ended: all vCPUs leave their guest for good. Each leaves its registers before its thread
 //! ends. When all threads of the run have ended, its memory is written no more, what was written past the caches is
@@ -13,7 +13,7 @@ use crate::bare::processor::heap::Guaranteed;
 use crate::bare::processor::timer;
 use crate::bare::world::memory::GuestMemory;
 
-/// What a VM was when it was frozen.
+/// What a VM was when it was frozen, or forked.
 pub(crate) struct Template {
     /// Its memory, which no caller writes any more.
     pub(crate) memory: Arc<GuestMemory>,
@@ -28,13 +28,14 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// What is left of a VM, whose run still has its heap guaranteed. `None`, if the heap that this keeps cannot be.
+    /// What is left of a VM, whose run still has its heap guaranteed: its memory, which is to have so many bytes of heap, and
+    /// all else. `None`, if the heap that this keeps cannot be.
     pub(super) fn try_new(
-        memory: Arc<GuestMemory>,
+        (memory, bytes): (Arc<GuestMemory>, usize),
         disk: Option<Arc<GuestMemory>>,
         model: Model,
     ) -> Option<Self> {
-        let heap = Needs::of_pieces(model.heap_bytes() + memory.heap_bytes());
+        let heap = Needs::of_pieces(model.heap_bytes() + bytes);
         let heap = Guaranteed::try_new(heap).ok()?;
         Some(Self { memory, disk, model, since: timer::ticks(), _heap: heap })
     }

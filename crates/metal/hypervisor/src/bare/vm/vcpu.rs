@@ -140,7 +140,7 @@ fn serve<F: TableFormat>(
             Exit::Unbacked(access) => cpu.inject_abort(&access),
             Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
-                if !run.memory_world.wait_for_frame() {
+                if !run.wait_for_frame() {
                     run.end(End::OutOfMemory);
                     return false;
                 }

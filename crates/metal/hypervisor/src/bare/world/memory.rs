@@ -4,7 +4,7 @@
 //! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word.
 //! The word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames
 //! stay until the memory is dropped, or [goes back](going_back) to what it began as, or its guest [gives](giving_back) them
-//! back. It is dropped when no vCPU can reach it and no TLB holds a translation to it. Memory may begin as an [`image`] that it shares with others.
+//! back. They are an image's from the moment in which a running VM is [forked](leaving). It is dropped when no vCPU can reach it and no TLB holds a translation to it. Memory may begin as an [`image`] that it shares with others.
 //!
 //! What a word says, and the frame of a page's entry in a table, is written under the lock, after the frames are zeroed. The
 //! write is a release. It pairs with the acquire of the caller that reads the word. The lowest bits of a word
@@ -12,6 +12,8 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::ops::Deref;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -35,6 +37,7 @@ use crate::bare::threads;
 mod giving_back;
 mod going_back;
 mod image;
+mod leaving;
 
 use going_back::Freed;
 pub(crate) use image::Hears;
@@ -64,19 +67,38 @@ const FRAME: u64 = (1 << 48) - 1;
 
 /// The memory of one VM.
 pub(crate) struct GuestMemory {
-    world: Arc<World>,
-    words: Vec<AtomicU64>,
-    /// The words that name a block, or a page.
-    given: Blocks,
+    /// Another one from the moment in which what it has becomes an image ([`leaving`]).
+    layer: UnsafeCell<Layer>,
     /// Held while frames are given.
     giving: Lock<()>,
     frames: AtomicU64,
     /// It gets no blocks.
     by_frames: bool,
-    /// What its pages are that have no frame yet.
-    image: Option<Arc<Self>>,
     /// Its VM, which hears where a page gets a frame in the place of the image's.
     hears: SpinLock<Option<Arc<dyn Hears>>>,
+}
+
+/// What a memory has of its own, and what is behind that.
+pub(crate) struct Layer {
+    world: Arc<World>,
+    words: Vec<AtomicU64>,
+    /// The words that name a block, or a page.
+    given: Blocks,
+    /// What the pages are that have no frame yet.
+    image: Option<Arc<GuestMemory>>,
+}
+
+// SAFETY: all of it may be used by several threads, but for the moment in which the layer becomes another one: the caller
+// that does this promises that no other thread uses it meanwhile.
+unsafe impl Sync for GuestMemory {}
+
+impl Deref for GuestMemory {
+    type Target = Layer;
+
+    fn deref(&self) -> &Layer {
+        // SAFETY: whoever changes it promises that nobody else uses it meanwhile.
+        unsafe { &*self.layer.get() }
+    }
 }
 
 /// Looks for interrupts, if there is more to do.
@@ -97,8 +119,9 @@ impl GuestMemory {
             threads::preemption_point();
         }
         let given = Blocks::try_new(count)?;
+        let layer = UnsafeCell::new(Layer { world, words, given, image: None });
         let (giving, frames, hears) = (Lock::new(()), AtomicU64::new(0), SpinLock::new(None));
-        Ok(Self { world, words, given, giving, frames, by_frames: false, image: None, hears })
+        Ok(Self { layer, giving, frames, by_frames: false, hears })
     }
 
     /// The same, which gets a frame for each page alone: what is touched is then all that is given.
@@ -108,7 +131,7 @@ impl GuestMemory {
     }
 
     /// What it takes its frames from.
-    pub(crate) fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &Arc<World> {
         &self.world
     }
 
@@ -118,6 +141,18 @@ impl GuestMemory {
         size_of_val(&*self.words) + Blocks::heap_bytes(self.words.len()) + images
     }
 
+    /// Bytes of heap of a memory of its size that has no image.
+    pub(crate) fn layer_bytes(&self) -> usize {
+        size_of_val(&*self.words)
+            + Blocks::heap_bytes(self.words.len())
+            + size_of::<(Self, [usize; 2])>()
+    }
+
+    /// How many bytes it is of.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.words.len() as u64 * BLOCK_BYTES
+    }
+
     /// Frames that it has, without the image's.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
@@ -125,8 +160,7 @@ impl GuestMemory {
 
     /// Whether all of `bytes` from `address` on are in it.
     pub(crate) fn contains(&self, address: u64, bytes: u64) -> bool {
-        let size = self.words.len() as u64 * BLOCK_BYTES;
-        address.checked_add(bytes).is_some_and(|end| end <= size)
+        address.checked_add(bytes).is_some_and(|end| end <= self.bytes())
     }
 
     /// Writes bytes to it, which the guest may be using.
@@ -472,7 +506,7 @@ impl Drop for GuestMemory {
             }
             // SAFETY: nothing uses them: see above.
             unsafe { self.empty(number, &mut freed) };
-            let value = *self.words[number].get_mut();
+            let value = self.words[number].load(Ordering::Relaxed);
             if value & KIND == TABLE {
                 // SAFETY: it was given for that order, and is empty.
                 unsafe { free(Pfn::new(value >> PAGE_SHIFT), 0) };

@@ -104,6 +104,11 @@ impl Share {
         frames::keep(self.id)
     }
 
+    /// Has it guaranteed so many chunks more than it uses. Returns whether that can be guaranteed, and nobody has borrowed it.
+    pub(crate) fn allow(&self, chunks: u64) -> bool {
+        frames::allow(self.id, chunks)
+    }
+
     /// Chunks that it uses.
     pub(crate) fn used(&self) -> u64 {
         frames::account(|account| account.used(self.id)).unwrap_or(0)

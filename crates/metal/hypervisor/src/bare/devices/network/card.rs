@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Mmio, Served};
 use mayfly_hypervisor::card;
+use mayfly_hypervisor::gate::Gate;
 use mayfly_switch::{Counts, NoPort, Port};
 
 use super::desk::Seat;
@@ -21,12 +22,15 @@ use crate::bare::processor::timer;
 use crate::bare::threads::{self, Bell};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::share::pause;
 
 /// The card of a VM, and what it is to be.
 pub(crate) struct Card {
     virtio: Arc<Virtio<Net, [u8; 6]>>,
     place: Place,
     port: SpinLock<Option<Port>>,
+    /// What those go through who give it a frame of its network.
+    gate: Arc<Gate>,
     /// When its driver is told of frames that it got back, in ticks.
     tells_at: AtomicU64,
 }
@@ -91,8 +95,8 @@ impl Card {
     }
 
     fn of(virtio: Virtio<Net, [u8; 6]>, place: Place) -> Self {
-        let (port, tells_at) = (SpinLock::new(None), AtomicU64::new(NEVER));
-        Self { virtio: Arc::new(virtio), place, port, tells_at }
+        let (port, gate, tells_at) = (SpinLock::new(None), Arc::default(), AtomicU64::new(NEVER));
+        Self { virtio: Arc::new(virtio), place, port, gate, tells_at }
     }
 
     /// It is on no network: nor was it before, where its fork goes back, since no fork of a service does.
@@ -116,10 +120,10 @@ impl Card {
         config.network.as_deref() == Some(UPLINK) && own::card::get().is_none()
     }
 
-    /// Has the rings of a fork's card be its own, and the first buffers that it receives into, since others write to them who
+    /// Has the rings of the card be its own where its memory begins as an image, and the first buffers that it receives into, since others write to them who
     /// wait for nothing. Where memory has ended, its devices find that out.
     pub(crate) fn own_pages(&self, memory: &GuestMemory) {
-        if let Place::Network(..) = self.place {
+        if !memory.is_over_any() {
             return;
         }
         let ram = Ram::new(memory);
@@ -132,15 +136,19 @@ impl Card {
         }
     }
 
-    /// It comes to its network, or to its seat, with the memory of its VM.
+    /// It comes to its network, or to its seat, with the memory of its VM; or is no longer [held](Card::hold) there.
     ///
     /// # Errors
     ///
     /// Why it does not come to its network. It sends nothing then, and receives nothing.
     pub(crate) fn attach(&self, memory: &Arc<GuestMemory>) -> Result<(), NoPort> {
+        if self.port.lock().is_some() {
+            self.gate.open();
+            return Ok(());
+        }
         let end = || {
-            let memory = Arc::clone(memory);
-            Arc::new(End::Card { virtio: self.registers(), memory })
+            let (memory, gate) = (Arc::clone(memory), Arc::clone(&self.gate));
+            Arc::new(End::Card { virtio: self.registers(), memory, gate })
         };
         match &self.place {
             Place::Network(config, mac) => {
@@ -153,13 +161,24 @@ impl Card {
         Ok(())
     }
 
+    /// It stays on its network, and loses the frames that come, until it is [attached](Card::attach) again. When this returns,
+    /// nobody gives it a frame.
+    pub(crate) fn hold(&self) {
+        self.gate.shut();
+        while !self.gate.is_empty() {
+            pause();
+        }
+    }
+
     /// It leaves its network, or its seat. Returns what became of its frames on its network.
     pub(crate) fn detach(&self) -> Option<Counts> {
         if let Place::Seat(seat) = &self.place {
             seat.leave();
         }
         let port = self.port.lock().take()?;
-        part(port)
+        let counts = part(port);
+        self.gate.open();
+        counts
     }
 
     /// What has become of its frames, while it is on its network.

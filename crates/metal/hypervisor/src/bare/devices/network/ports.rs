@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, Source, finish};
 use mayfly_hypervisor::card;
+use mayfly_hypervisor::gate::Gate;
 use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port, Switch, Targets};
 
 use super::desk::Desk;
@@ -25,7 +26,7 @@ const MOST_NETWORKS: usize = 256;
 
 /// Where a port leads.
 pub(crate) enum End {
-    Card { virtio: Arc<Virtio<Net, [u8; 6]>>, memory: Arc<GuestMemory> },
+    Card { virtio: Arc<Virtio<Net, [u8; 6]>>, memory: Arc<GuestMemory>, gate: Arc<Gate> },
     Uplink(&'static OwnCard),
     Desk(Arc<Desk>),
 }
@@ -173,7 +174,8 @@ impl End {
         source: &impl Source,
     ) -> Result<(), Lost> {
         match self {
-            Self::Card { virtio, memory } => {
+            Self::Card { virtio, memory, gate } => {
+                let _inside = gate.enter().ok_or(Lost::NotWorking)?;
                 receive_whole_or_cut(virtio, memory, from, len, offload, source)
             }
             Self::Uplink(card) => cut(len, offload, source, |frame| {

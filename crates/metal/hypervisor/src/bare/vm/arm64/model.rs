@@ -1,7 +1,8 @@
 //! What a frozen VM was beside its memory, as a machine that never runs; and machines that go on as it was.
 //!
 //! The model is loaded from the state that was saved, once, when the VM is frozen: so all that a state is held against is
-//! looked at then, and what nothing can go on as is not frozen. Each machine that goes on is a copy of the model. A copy is
+//! looked at then, and what nothing can go on as is not frozen. Of a VM that is forked while it runs, the model is a copy of
+//! the machine itself, which is at rest, and goes on. Each machine that goes on is a copy of the model. A copy is
 //! of registers and words; nothing of it is looked at again.
 
 use alloc::sync::Arc;
@@ -24,7 +25,7 @@ use super::state::{Stopped, shape};
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
 use crate::bare::devices::frames::Frames;
 use crate::bare::devices::network::Seat;
-use crate::bare::devices::{Devices, Parts, Raw};
+use crate::bare::devices::{Devices, Look, Parts, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::World;
@@ -165,6 +166,25 @@ impl Model {
         Ok(Self { gic, psci, virtual_count, uart, clock, devices, vcpus })
     }
 
+    /// What the machine of `plan` is that these are of, none of which is at work, with that disk. They stay as they are.
+    pub(crate) fn of(
+        plan: &Plan,
+        chipset: &Chipset,
+        devices: &Devices,
+        disk: Option<Frames>,
+        uart: SerialPort,
+        vcpus: Vec<Arc<Stopped>>,
+        virtual_count: u64,
+    ) -> Result<Self, NotResumed> {
+        let pause = &mut threads::preemption_point;
+        let gic = chipset.controller.try_copy((|_| ()) as fn(usize), pause)?;
+        let psci = Psci::new(copied(&chipset.psci)?);
+        let mut raw = Raw::new(plan, disk);
+        threads::preemption_point();
+        devices.with(|parts| go_on_as(raw.parts(), parts.look()))?;
+        Ok(Self { gic, psci, virtual_count, uart, clock: devices.clock(), devices: raw, vcpus })
+    }
+
     /// Bytes of heap that it has.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.gic.heap_bytes()
@@ -181,9 +201,7 @@ impl Model {
         origin: Origin<'_>,
     ) -> Result<Resumed, NotResumed> {
         let gic = self.gic.try_copy(Kicked(Arc::clone(places)), &mut threads::preemption_point)?;
-        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
-        cores.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
-        cores.extend(self.psci.cores().iter().cloned());
+        let (cores, mut vcpus) = (copied(&self.psci)?, Vec::new());
         vcpus.try_reserve_exact(self.vcpus.len()).map_err(|_| OutOfMemory)?;
         vcpus.extend(self.vcpus.iter().map(|vcpu| Some(Arc::clone(vcpu))));
         let timer_offset = offset(timer::ticks(), self.virtual_count);
@@ -193,34 +211,41 @@ impl Model {
             Origin::Made(world, disk, seat) => {
                 let mut raw = Raw::new(plan, disk);
                 threads::preemption_point();
-                self.copy_to(raw.parts())?;
+                go_on_as(raw.parts(), self.devices.look())?;
                 Arc::new(Devices::resumed(world, &chipset.controller, plan, raw, clock, seat))
             }
             Origin::Kept(devices) => {
-                devices.with(|parts| self.copy_to(parts))?;
+                devices.with(|parts| go_on_as(parts, self.devices.look()))?;
                 devices.go_back(&chipset.controller, clock);
                 Arc::clone(devices)
             }
         };
         Ok(Resumed { chipset, devices, uart, vcpus })
     }
+}
 
-    /// Has devices be what these are.
-    fn copy_to(&self, to: Parts<'_>) -> Result<(), NotDrained> {
-        let Raw { entropy, disk, card, console, balloon } = &self.devices;
-        to.entropy.go_on_as(entropy)?;
-        if let (Some(to), Some(disk)) = (to.disk, disk) {
-            to.go_on_as(disk)?;
-        }
-        if let (Some(to), Some(card)) = (to.card, card) {
-            Mmio::go_on_as(to, card)?;
-        }
-        if let (Some(to), Some(console)) = (to.console, console) {
-            to.go_on_as(console)?;
-        }
-        if let (Some(to), Some(balloon)) = (to.balloon, balloon) {
-            to.go_on_as(balloon)?;
-        }
-        Ok(())
+/// The cores as they are.
+fn copied(psci: &Psci<Vec<Core>>) -> Result<Vec<Core>, OutOfMemory> {
+    let mut cores = Vec::new();
+    cores.try_reserve_exact(psci.cores().len()).map_err(|_| OutOfMemory)?;
+    cores.extend(psci.cores().iter().cloned());
+    Ok(cores)
+}
+
+/// Has devices be what those are.
+fn go_on_as(to: Parts<'_>, from: Look<'_>) -> Result<(), NotDrained> {
+    to.entropy.go_on_as(from.entropy)?;
+    if let (Some(to), Some(disk)) = (to.disk, from.disk) {
+        to.go_on_as(disk)?;
     }
+    if let (Some(to), Some(card)) = (to.card, from.card) {
+        Mmio::go_on_as(to, card)?;
+    }
+    if let (Some(to), Some(console)) = (to.console, from.console) {
+        to.go_on_as(console)?;
+    }
+    if let (Some(to), Some(balloon)) = (to.balloon, from.balloon) {
+        to.go_on_as(balloon)?;
+    }
+    Ok(())
 }

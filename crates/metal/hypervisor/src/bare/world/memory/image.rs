@@ -1,6 +1,7 @@
-//! Memory that begins as an *image*: what the memory of another VM was when that VM was frozen.
+//! Memory that begins as an *image*: what the memory of another VM was when that VM was frozen, or what it was itself when it
+//! was last [forked](super::leaving).
 //!
-//! No caller writes to an image any more, so any number of VMs have it at the same time. A page of such a VM is the
+//! No caller writes to an image that others have, so any number of VMs have it at the same time. A page of such a VM is the
 //! image's page, to be read, until it is first written. Then it gets a frame of its own with the same bytes.
 //!
 //! *A copy, as vCPUs see it.* The caller that copies holds `giving`, so that pages are copied one after the other. It
@@ -58,7 +59,7 @@ pub(crate) trait Hears: Send + Sync {
 impl GuestMemory {
     /// The same, beginning as `image`, to which no caller writes any more.
     pub(crate) fn over(mut self, image: Arc<Self>) -> Self {
-        self.image = Some(image);
+        self.layer.get_mut().image = Some(image);
         self
     }
 
@@ -105,7 +106,7 @@ impl GuestMemory {
     }
 
     /// Its image, the image that this began as, and so on: [`MOST_LAYERS`] at most.
-    fn images(&self) -> impl Iterator<Item = &Self> {
+    pub(super) fn images(&self) -> impl Iterator<Item = &Self> {
         core::iter::successors(self.image.as_deref(), |image| image.image.as_deref())
     }
 
