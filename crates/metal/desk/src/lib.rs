@@ -13,9 +13,11 @@ extern crate alloc;
 
 mod endings;
 mod events;
+mod gate;
 
 pub use endings::Endings;
 pub use events::{Event, Events, Name, beginning};
+pub use gate::{Gate, Inside};
 
 /// What is to be said next.
 #[derive(Debug, PartialEq, Eq)]

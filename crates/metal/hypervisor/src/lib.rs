@@ -24,7 +24,6 @@ pub mod division;
 pub mod ending;
 pub mod flat;
 pub mod flights;
-pub mod gate;
 pub mod given;
 pub mod identity;
 pub mod in_use;

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_desk::Gate;
 use mayfly_devices::virtio::net::{Net, Packet};
 use mayfly_devices::virtio::{Mmio, Served};
 use mayfly_hypervisor::card;
-use mayfly_hypervisor::gate::Gate;
 use mayfly_switch::{Counts, NoPort, Port};
 
 use super::desk::Seat;

@@ -4,9 +4,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use mayfly_desk::Gate;
 use mayfly_devices::virtio::net::{Frame, Lost, Net, Offload, Source, finish};
 use mayfly_hypervisor::card;
-use mayfly_hypervisor::gate::Gate;
 use mayfly_switch::{Config, Counts, Limits, NoPort, Place, Port, Switch, Targets};
 
 use super::desk::Desk;
