@@ -76,7 +76,7 @@ pub const HEAP_PIECES: u64 = 2;
 /// Frames of the stack of a vCPU's thread.
 pub const VCPU_STACK_FRAMES: u64 = 4;
 /// Frames of the stack of a run's thread.
-pub const RUN_STACK_FRAMES: u64 = 6;
+pub const RUN_STACK_FRAMES: u64 = 5;
 /// A VM is guaranteed so many frames at least for each of its threads, with its stack and its part of the VM's tables.
 pub const LEAST_THREAD_FRAMES: u64 = VCPU_STACK_FRAMES + 3;
 
@@ -185,7 +185,7 @@ mod tests {
         let needs = Needs::of(&plan("memory=1G vcpus=2"), 0, ROOT_ORDER);
         assert_eq!(needs.table_frames, 2 * (512 + 1) + 4 + 2 + 128 + 6);
         assert_eq!(needs.pages, (262_144 + 512_u64).div_ceil(16));
-        assert_eq!(needs.run, (1166_u64 + 2 * 4 + 6).div_ceil(16) + 1);
+        assert_eq!(needs.run, (1166_u64 + 2 * 4 + 5).div_ceil(16) + 1);
         assert_eq!((needs.memory, needs.disk), (1 << 30, 0));
         assert_eq!(
             needs.to_string(),

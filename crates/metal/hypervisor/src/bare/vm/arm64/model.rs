@@ -12,10 +12,10 @@ use mayfly_arm64::saved::offset;
 use mayfly_arm64::{resumed, timer};
 use mayfly_devices::psci::{Core, Psci};
 use mayfly_devices::virtio::{Mmio, NotDrained};
-use mayfly_hypervisor::arm64::state::Fresh;
+use mayfly_hypervisor::arm64::state::{Fresh, Start};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_state::{Error, State};
-use mayfly_vgic::{NotCopied, Vgic, affinity};
+use mayfly_vgic::{CpuInterface, NotCopied, Vgic, affinity};
 use mayfly_vm::GuestCaches;
 use mayfly_vm::platform::memory::OutOfMemory;
 
@@ -111,6 +111,13 @@ impl From<NotCopied> for NotResumed {
     }
 }
 
+/// A vCPU whose registers are to be loaded. Not inlined: they have a KiB, which is on the stack for a moment.
+#[inline(never)]
+fn off(number: usize, start: Option<Start>, interface: CpuInterface) -> Arc<Stopped> {
+    let registers = resumed::fresh(affinity(number));
+    Arc::new(Stopped { is_on: false, start, interface, registers, caches: GuestCaches::default() })
+}
+
 impl Model {
     /// The machine of `plan` whose `state` was saved here, with that disk, and those caches of its vCPUs.
     #[inline(never)]
@@ -126,10 +133,9 @@ impl Model {
         threads::preemption_point();
         let mut uart = SerialPort::new();
         let mut clock = RealTimeClock::new();
-        let (mut cores, mut stopped, mut vcpus) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
         cores.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         cores.extend((0..count).map(|vcpu| Core::off(affinity(vcpu))));
-        stopped.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         vcpus.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         let Parts { entropy, disk, card, console, balloon } = devices.parts();
         let fresh = Fresh {
@@ -147,20 +153,20 @@ impl Model {
         };
         let sections = State::reopen(state)?.sections();
         let loaded = fresh.load(sections, cores, |number, vcpu| {
-            let (start, interface, caches) = (vcpu.start, vcpu.interface, GuestCaches::default());
-            let registers = resumed::fresh(affinity(number as usize));
-            stopped.push(Stopped { is_on: false, start, interface, registers, caches });
-            if let Some(loaded) = stopped.last_mut() {
-                resumed::load(&mut loaded.registers, vcpu.registers)?;
+            let mut stopped = off(number as usize, vcpu.start, vcpu.interface);
+            // Nobody else has it yet.
+            if let Some(stopped) = Arc::get_mut(&mut stopped) {
+                resumed::load(&mut stopped.registers, vcpu.registers)?;
             }
+            vcpus.push(stopped);
             threads::preemption_point();
             Ok(())
         })?;
-        for ((number, mut vcpu), caches) in stopped.into_iter().enumerate().zip(caches) {
-            vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
-            vcpu.caches = caches;
-            vcpus.push(Arc::new(vcpu));
-            threads::preemption_point();
+        for ((number, vcpu), caches) in vcpus.iter_mut().enumerate().zip(caches) {
+            if let Some(vcpu) = Arc::get_mut(vcpu) {
+                vcpu.is_on = loaded.psci.is_on(number) && vcpu.start.is_none();
+                vcpu.caches = caches;
+            }
         }
         let (psci, virtual_count) = (loaded.psci, loaded.virtual_count);
         Ok(Self { gic, psci, virtual_count, uart, clock, devices, vcpus })
