@@ -1,4 +1,4 @@
-//! A mapping that begins where a huge page may.
+//! A mapping. One of memory begins where a huge page may.
 
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
@@ -54,29 +54,36 @@ impl Mapping {
             // SAFETY: what was mapped too much, before and behind, of which no other code knows yet.
             unsafe { munmap(part, bytes) }.map_err(Error::call("munmap"))?;
         }
-        let bits = |prot: ProtFlags, flags: MapFlags| {
-            (prot.bits().cast_signed(), flags.bits().cast_signed())
-        };
-        let (prot, flags) = bits(prot, flags);
-        // SAFETY: `size` bytes from `start` on are mapped so, until `Drop` of what is made here.
-        let region = unsafe { MmapRegion::build_raw(start.cast(), size, prot, flags) }
-            .map_err(|_| invalid())?;
-        Ok(Self { region, start: NonNull::new(start).ok_or_else(invalid)? })
+        Self::at(start, size, prot, flags)
     }
 
-    /// Maps the first `size` bytes of a file, in the same way.
+    /// Maps the first `size` bytes of a file, a multiple of 4096, wherever the kernel places them: the pages of such a file
+    /// are small, so that nothing is gained where huge ones may begin.
     pub(crate) fn of_file(file: &OwnedFd, size: usize, sharing: Sharing) -> Result<Self, Error> {
-        let mapping = Self::new(size)?;
         let flags = match sharing {
             Sharing::Shared => MapFlags::SHARED,
             Sharing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
         };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: it takes the place of the mapping that was just made, of which no other code knows yet.
-        let placed =
-            unsafe { mmap(mapping.start.as_ptr(), size, prot, flags | MapFlags::FIXED, file, 0) };
-        placed.map_err(Error::call("mmap"))?;
-        Ok(mapping)
+        // SAFETY: the kernel chooses where, and nothing else is there.
+        let start =
+            unsafe { mmap(null_mut(), size, prot, flags, file, 0) }.map_err(Error::call("mmap"))?;
+        Self::at(start, size, prot, flags)
+    }
+
+    /// What was just mapped, of which no other code knows yet.
+    fn at(
+        start: *mut c_void,
+        size: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Self, Error> {
+        let invalid = || Error::call("mmap")(Errno::INVAL);
+        let (prot, flags) = (prot.bits().cast_signed(), flags.bits().cast_signed());
+        // SAFETY: `size` bytes from `start` on are mapped so, until `Drop` of what is made here.
+        let region = unsafe { MmapRegion::build_raw(start.cast(), size, prot, flags) }
+            .map_err(|_| invalid())?;
+        Ok(Self { region, start: NonNull::new(start).ok_or_else(invalid)? })
     }
 
     /// The memory, for accesses.

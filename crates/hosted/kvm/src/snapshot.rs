@@ -30,7 +30,7 @@ const OF_A_FILE: u64 = 1 << 61;
 #[derive(Debug)]
 pub struct Snapshot {
     file: OwnedFd,
-    /// The file. Nothing is written to it once this is made.
+    /// The file. Nothing is written to it once this is used.
     pages: Mapping,
 }
 
@@ -40,11 +40,27 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Call`] with `memfd_create`, `ftruncate` or `mmap`: ENOMEM.
     pub fn take(memory: &GuestMemory) -> Result<Self, Error> {
+        let snapshot = Self::of_zeroes(memory.size())?;
+        copy(memory.slice(), snapshot.pages.region().as_volatile_slice())?;
+        Ok(snapshot)
+    }
+
+    /// Memory of `size` bytes of zeroes, a multiple of 4096, for a guest; and the snapshot that it becomes without a copy when
+    /// the guest runs no more and nothing else writes to it. The snapshot is used from then on.
+    ///
+    /// # Errors
+    /// As [`Snapshot::take`], and EINVAL for a size of 0.
+    pub fn to_come(size: usize) -> Result<(Self, GuestMemory), Error> {
+        let snapshot = Self::of_zeroes(size)?;
+        let memory = Mapping::of_file(&snapshot.file, size, Sharing::Shared)?;
+        Ok((snapshot, GuestMemory::of(Arc::new(memory))))
+    }
+
+    fn of_zeroes(size: usize) -> Result<Self, Error> {
         let file =
             memfd_create("snapshot", MemfdFlags::CLOEXEC).map_err(Error::call("memfd_create"))?;
-        ftruncate(&file, memory.size() as u64).map_err(Error::call("ftruncate"))?;
-        let pages = Mapping::of_file(&file, memory.size(), Sharing::Shared)?;
-        copy(memory.slice(), pages.region().as_volatile_slice())?;
+        ftruncate(&file, size as u64).map_err(Error::call("ftruncate"))?;
+        let pages = Mapping::of_file(&file, size, Sharing::Shared)?;
         Ok(Self { file, pages })
     }
 
@@ -182,6 +198,18 @@ mod tests {
                 assert_eq!(snapshot.read_u64(offset).unwrap(), offset as u64 + 7, "of the image");
             }
         }
+    }
+
+    #[test]
+    fn memory_that_is_to_become_a_snapshot_is_one_without_a_copy() {
+        let (snapshot, memory) = Snapshot::to_come(SIZE).unwrap();
+        memory.write(5 * PAGE, &7_u64.to_le_bytes()).unwrap();
+        drop(memory);
+        let fork = snapshot.mapped().unwrap();
+        fork.write(6 * PAGE, &8_u64.to_le_bytes()).unwrap();
+        assert_eq!(fork.read_u64(5 * PAGE).unwrap(), 7);
+        assert_eq!([5, 6].map(|page| snapshot.read_u64(page * PAGE).unwrap()), [7, 0]);
+        assert!(matches!(Snapshot::to_come(0), Err(Error::Call { call: "mmap", .. })));
     }
 
     #[test]

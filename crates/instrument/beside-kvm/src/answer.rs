@@ -33,6 +33,18 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
         Row::Harvested100Of4k | Row::Harvested100Of2m => {
             "ring has 65,536 entries, is full before all pages are written, and is emptied in the middle of the writes"
         }
+        Row::ForkFrozen => "Mayfly saves the machine and holds it against what it is loaded from",
+        Row::ForkAnswered50
+        | Row::ForkAnswered500
+        | Row::ForkAnswered5000
+        | Row::ForkWrote50
+        | Row::ForkWrote500
+        | Row::ForkWrote5000
+        | Row::ForkAgain50
+        | Row::ForkAgain500
+        | Row::ForkAgain5000 => {
+            "Mayfly announces each page that it copies and changes its entry twice, and prefetch and copy have copied before"
+        }
         Row::LogStopped4k => "Mayfly looks whether blocks can be put together, and KVM does not",
         Row::LogStopped2m => {
             "KVM puts no block together before the guest writes to it: see unlogged-2m"
@@ -54,7 +66,8 @@ fn why_no_tenth(row: Row) -> &'static str {
 
 /// The figures of all sides on one processor.
 pub(crate) struct Sides {
-    /// Of each side, by each way, that first which takes the fewest instructions for the whole course.
+    /// Of each side, by each way. Of a dirty log's, that is first which takes the fewest instructions for the whole course.
+    /// Of forks', it is that by which VMMs restore snapshots.
     sides: [Vec<(Option<Way>, Figures)>; Side::ALL.len()],
 }
 
@@ -64,13 +77,15 @@ impl Sides {
             let by_way = measured.of(side).iter();
             let figures = |by_way: &ByWay| (by_way.way, Figures::of(&by_way.samples));
             let mut all: Vec<_> = by_way.map(figures).collect();
-            all.sort_by_key(|(_, figures)| figures.whole());
+            if measured.course == Course::DirtyLog {
+                all.sort_by_key(|(_, figures)| figures.whole());
+            }
             all
         });
         Self { sides }
     }
 
-    /// By the way that takes the fewest instructions for the whole course.
+    /// By the first way.
     pub(crate) fn median(&self, side: Side, row: Row, until: Until) -> Option<Figure> {
         self.by_way(side, row, until).next()?
     }
@@ -86,12 +101,12 @@ impl Sides {
         ways.map(move |(_, figures)| figures.median(row, until))
     }
 
-    /// The way that takes the fewest.
+    /// The first way.
     pub(crate) fn way(&self, side: Side) -> Option<Way> {
         self.sides[side as usize].first().and_then(|(way, _)| *way)
     }
 
-    /// The instructions of a side's whole course, by the way that takes the fewest.
+    /// The instructions of a side's whole course, by the first way.
     fn whole(&self, side: Side) -> u64 {
         self.sides[side as usize].first().map_or(0, |(_, figures)| figures.whole())
     }
@@ -166,6 +181,7 @@ fn of_one(measured: &Measured) -> Vec<String> {
     let (first, than) = match measured.course {
         Course::Lives => (of_lives(measured, &sides), "KVM"),
         Course::DirtyLog => (of_log(measured, &sides), "each of KVM's ways"),
+        Course::Fork => (of_forks(measured, &sides), "each of KVM's ways"),
     };
     let except =
         if more.is_empty() { String::new() } else { format!(", except in {}", more.join("; ")) };
@@ -210,10 +226,66 @@ fn of_log(measured: &Measured, sides: &Sides) -> String {
     )
 }
 
+/// The steps of forks that the answer tells, and their names in sentences.
+const OF_FORKS: [(Row, &str); 6] = [
+    (Row::ForkMade, "to make one"),
+    (Row::ForkRegisters, "of that, for the registers of its vCPU"),
+    (Row::ForkRan, "until it has retired its first instructions"),
+    (Row::ForkAnswered500, "until it has answered a request that writes to 500 pages"),
+    (Row::ForkWrote500, "for that request alone"),
+    (Row::ForkReset500, "to have it go back"),
+];
+
+/// A fork, by the first way.
+fn of_forks(measured: &Measured, sides: &Sides) -> String {
+    let told = |row: Row, what: &str| {
+        let all = |side| Some(sides.median(side, row, Until::All)?.all());
+        let mayfly = all(Side::Mayfly)?;
+        let of = |side| {
+            let kvm = all(side)?;
+            Some(format!("{} ({})", units::grouped(kvm), ratio(mayfly, kvm)))
+        };
+        let (kvm, lean) = (of(Side::Kvm)?, of(Side::Lean)?);
+        Some(format!("{what} {}, {kvm} and {lean}", units::grouped(mayfly)))
+    };
+    let steps: Vec<_> = OF_FORKS.into_iter().filter_map(|(row, what)| told(row, what)).collect();
+    format!(
+        "On {}, retired instructions of a fork until all is done, of Mayfly, of KVM by {} in Linux {}, and of KVM by the \
+         same in the same Linux with {LEAN} (in brackets: KVM / Mayfly): {}.",
+        measured.processor,
+        sides.way(Side::Kvm).map_or("", Way::name),
+        measured.linux,
+        steps.join("; ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::{logged, measured};
+    use crate::rows::tests::{forked, logged, measured};
+
+    #[test]
+    fn forks_stand_beside_those_of_restored_snapshots_and_each_way_is_asked() {
+        let mut one = forked(1000, [3000, 9000]);
+        let lines = answer(&[one.clone()]);
+        let told = "of KVM by map-private in Linux 6.12.1, and of KVM by the same in the same Linux with debugfs=off";
+        assert!(lines[0].contains(told), "{}", lines[0]);
+        let told = "to make one 1,000, 3,000 (3.00x) and 3,000 (3.00x);";
+        assert!(lines[0].contains(told), "{}", lines[0]);
+        let told =
+            "for that request alone 1,000, 3,000 (3.00x) and 3,000 (3.00x); to have it go back";
+        assert!(lines[0].contains(told), "{}", lines[0]);
+        assert!(lines[1].ends_with("than each of KVM's ways in every step, lean or not."));
+
+        // The way that is not in the sentence takes less in one step.
+        for line in &mut one.sides[Side::Lean as usize][1].samples {
+            if line.row == Row::ForkWrote50 {
+                line.spent.levels[2] = 10;
+            }
+        }
+        let lines = answer(&[one]);
+        assert!(lines[1].contains("except in fork-wrote-50 (Mayfly announces"), "{}", lines[1]);
+    }
 
     #[test]
     fn a_log_stands_beside_the_way_with_the_fewest_instructions_and_each_way_is_asked() {

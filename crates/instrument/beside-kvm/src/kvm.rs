@@ -4,6 +4,8 @@
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod counted;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+mod forked;
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod guest;
 mod kernel_at;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
@@ -12,6 +14,8 @@ mod logged;
 mod perf;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod phases;
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+mod registers;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod ring;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
@@ -33,17 +37,17 @@ use crate::way::Way;
 /// What KVM or perf refuses.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 pub fn lives(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    steps::all(Course::Lives, Way::WriteProtect, rounds, kernel_at)
+    steps::all(Course::Lives, None, rounds, kernel_at)
 }
 
-/// The same of the course of a dirty log, by one of KVM's ways.
+/// The same of the course that one of KVM's ways is of.
 ///
 /// # Errors
 ///
 /// As [`lives`].
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
-pub fn logged(way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    steps::all(Course::DirtyLog, way, rounds, kernel_at)
+pub fn by_way(way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
+    steps::all(way.course(), Some(way), rounds, kernel_at)
 }
 
 /// Runs a program, and counts the phases of which it says the ends on its standard output; the last one, `last`, ends with
@@ -86,6 +90,6 @@ pub fn lives(_rounds: u32, _kernel_at: KernelAt) -> anyhow::Result<String> {
 ///
 /// Always: this is not arm64.
 #[cfg(not(all(target_arch = "aarch64", target_os = "linux")))]
-pub fn logged(_way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
+pub fn by_way(_way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
     lives(rounds, kernel_at)
 }

@@ -1,5 +1,5 @@
-//! Mayfly at EL2 beside KVM on arm64: both run the same course ([`mayfly_lifecycle_steps`]), lifecycles or that of a dirty
-//! log, on one machine model of QEMU's. The instructions that each step retires are counted ([`run`]).
+//! Mayfly at EL2 beside KVM on arm64: both run the same course ([`mayfly_lifecycle_steps`]), lifecycles, that of a
+//! dirty log or that of forks, on one machine model of QEMU's. The instructions that each step retires are counted ([`run`]).
 
 mod answer;
 mod figures;

@@ -113,6 +113,7 @@ pub(crate) fn description(course: Course) -> Description {
     let what = match course {
         Course::Lives => "steps of a VM's lifecycle",
         Course::DirtyLog => "starting, harvesting and stopping the log of what a guest writes",
+        Course::Fork => "making, using, resetting and ending forks of a guest",
     };
     let time = "the emulated machine's time, until the caller has control back; no hardware's";
     metrics.push(metric("caller_virtual".to_owned(), time.to_owned(), false));
@@ -164,13 +165,22 @@ pub(crate) mod tests {
     }
 
     /// Of a dirty log: what Mayfly takes, and what KVM does by two ways, lean or not.
-    pub(crate) fn logged(mayfly: u64, [first, second]: [u64; 2]) -> Measured {
-        let of = |instructions| samples(Course::DirtyLog, [0, 0, instructions]);
-        let kvm = [(Way::WriteProtect, first), (Way::Ring, second)]
+    pub(crate) fn logged(mayfly: u64, kvm: [u64; 2]) -> Measured {
+        by_ways(Course::DirtyLog, mayfly, [Way::WriteProtect, Way::Ring], kvm)
+    }
+
+    /// The same of forks.
+    pub(crate) fn forked(mayfly: u64, kvm: [u64; 2]) -> Measured {
+        by_ways(Course::Fork, mayfly, [Way::MapPrivate, Way::Prefetch], kvm)
+    }
+
+    fn by_ways(course: Course, mayfly: u64, ways: [Way; 2], kvm: [u64; 2]) -> Measured {
+        let of = |instructions| samples(course, [0, 0, instructions]);
+        let kvm = [(ways[0], kvm[0]), (ways[1], kvm[1])]
             .map(|(way, instructions)| ByWay { way: Some(way), samples: of(instructions) });
         let mayfly = vec![ByWay { way: None, samples: of(mayfly) }];
         Measured {
-            course: Course::DirtyLog,
+            course,
             sides: [mayfly, kvm.to_vec(), kvm.to_vec()],
             ..measured([0; 3], [0; 3], [0; 3])
         }
@@ -227,6 +237,7 @@ pub(crate) mod tests {
         let documents = [
             include_str!("../../../../docs/bare-metal.md"),
             include_str!("../../../../docs/dirty-log.md"),
+            include_str!("../../../../docs/fork.md"),
         ];
         for (course, document) in Course::ALL.into_iter().zip(documents) {
             for step in Row::of(course) {

@@ -40,9 +40,9 @@ impl Side {
         self == Self::Mayfly || !row.is_of_mayfly_alone()
     }
 
-    /// How its machine tells by which way it measures what follows.
-    fn ways(self, course: Course) -> &'static [Way] {
-        if self == Self::Mayfly || course == Course::Lives { &[] } else { &Way::ALL }
+    /// Whether its machine tells by which way it measures what follows.
+    fn has_ways(self, course: Course) -> bool {
+        self != Self::Mayfly && Way::of(course).next().is_some()
     }
 }
 
@@ -53,7 +53,7 @@ pub const LEAN: &str = "debugfs=off mitigations=off init_on_alloc=0 cgroup_disab
 /// What one side has measured by one of its ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByWay {
-    /// Which; of KVM's dirty logs alone.
+    /// Which; of KVM's dirty logs and forks alone.
     pub way: Option<Way>,
     /// The samples.
     pub samples: Vec<Line>,
@@ -74,8 +74,8 @@ pub struct Measured {
     pub rounds: u32,
     /// KVM's kernel, as `uname -r` names it.
     pub linux: String,
-    /// What was not measured, and why: a way that a kernel does not have, or whose harvests have not named what was
-    /// written.
+    /// What was not measured, and why: a way that a kernel does not have, whose harvests have not named what was written,
+    /// or whose forks have not found what they should.
     pub left_out: Vec<String>,
     /// What each side has measured, in the order of [`Side::ALL`].
     pub sides: [Vec<ByWay>; Side::ALL.len()],
@@ -115,9 +115,9 @@ fn measures(course: Course, rounds: u32) -> String {
     let lives = format!("/mayfly lives --rounds {rounds} $at");
     match course {
         Course::Lives => format!("{lives} 2>&1"),
-        Course::DirtyLog => {
-            let by = Way::ALL.map(|way| format!("echo \"{WAY}{way}\"\n{lives} --log {way} 2>&1"));
-            by.join("\n")
+        Course::DirtyLog | Course::Fork => {
+            let by = |way| format!("echo \"{WAY}{way}\"\n{lives} --way {way} 2>&1");
+            Way::of(course).map(by).collect::<Vec<_>>().join("\n")
         }
     }
 }
@@ -211,12 +211,12 @@ pub(crate) fn identify(
     Ok(())
 }
 
-/// What a way says that is left out: its kernel does not have it, or it has lost writes.
-const LEFT_OUT: [&str; 2] = ["KVM_ENABLE_CAP", "a harvest has named"];
+/// What a way says that is left out: its kernel does not have it, it has lost writes, or its forks are not as they should be.
+const LEFT_OUT: [&str; 4] = ["KVM_ENABLE_CAP", "userfaultfd", "a harvest has named", "a fork has"];
 
 /// What a console has, by each way of its side; and what is left out, and why.
 fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>, Vec<String>)> {
-    if side.ways(course).is_empty() {
+    if !side.has_ways(course) {
         let all = vec![ByWay { way: None, samples: samples(said, course, side)? }];
         return Ok((all, Vec::new()));
     }
@@ -232,7 +232,7 @@ fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>
         let samples = samples(part, course, side).with_context(|| format!("by {way}"))?;
         all.push(ByWay { way: Some(way), samples });
     }
-    ensure!(!all.is_empty(), "none of KVM's dirty logs was measured");
+    ensure!(!all.is_empty(), "KVM was measured by none of its ways");
     Ok((all, left_out))
 }
 
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_has_its_samples_and_one_that_a_kernel_does_not_have_is_left_out() {
+    fn each_way_has_its_samples_and_one_that_a_kernel_does_not_have_or_that_is_wrong_is_left_out() {
         let all = crate::rows::tests::samples(Course::DirtyLog, [1, 2, 3]);
         let text: Vec<_> = all.iter().map(|line| format!("{line}\r\n")).collect();
         let text =
@@ -343,7 +343,11 @@ mod tests {
         assert_eq!(left_out, [expected]);
         let none = format!("{WAY}ring\r\n{refused}");
         let error = by_ways(&none, course, Side::Kvm).unwrap_err();
-        assert_eq!(error.to_string(), "none of KVM's dirty logs was measured");
+        assert_eq!(error.to_string(), "KVM was measured by none of its ways");
+        let wrong = "mayfly: by prefetch, a fork has 7 pages that are not its own\r\n";
+        let (_, left_out) =
+            by_ways(&format!("{said}{WAY}prefetch\r\n{wrong}"), course, Side::Kvm).unwrap();
+        assert_eq!(left_out[1], format!("kvm-prefetch: {}", wrong.trim()));
         let cut = said.replace(&Line::end(0).to_string()[..15], "");
         assert!(by_ways(&cut, course, Side::Kvm).is_err());
         assert!(by_ways(&said.replace("write-protect", "other"), course, Side::Kvm).is_err());
@@ -363,8 +367,10 @@ mod tests {
         assert_eq!(INIT.matches("MEASURES").count(), 1);
         assert_eq!(measures(Course::Lives, 7), "/mayfly lives --rounds 7 $at 2>&1");
         let by_ways = measures(Course::DirtyLog, 7);
-        assert_eq!(by_ways.matches("lives --rounds 7 ").count(), Way::ALL.len());
-        assert!(by_ways.contains("--log ring 2>&1"), "{by_ways}");
+        assert_eq!(by_ways.matches("lives --rounds 7 ").count(), 4);
+        assert!(by_ways.contains("--way ring 2>&1"), "{by_ways}");
+        let by_ways = measures(Course::Fork, 7);
+        assert!(by_ways.starts_with(&format!("echo \"{WAY}map-private\"\n")), "{by_ways}");
         assert!(INIT.contains(LINUX));
         assert!(INIT.ends_with("poweroff -f\n"));
     }

@@ -37,10 +37,11 @@ fn of_one(f: &mut fmt::Formatter<'_>, measured: &Measured) -> fmt::Result {
     writeln!(f, "\n{processor}, beside KVM in Linux {linux}; medians of {rounds}")?;
     writeln!(f, "lean: the same Linux with {LEAN}")?;
     if let (Some(kvm), Some(lean)) = (sides.way(Side::Kvm), sides.way(Side::Lean)) {
-        writeln!(
-            f,
-            "KVM's columns are those of {kvm}, and of {lean} where lean: the fewest instructions in all"
-        )?;
+        let why = match measured.course {
+            Course::Fork => "how VMMs restore snapshots",
+            _ => "the fewest instructions in all",
+        };
+        writeln!(f, "KVM's columns are those of {kvm}, and of {lean} where lean: {why}")?;
     }
     writeln!(f, "QEMU {qemu}; {registers}")?;
     writeln!(
@@ -114,13 +115,21 @@ fn step(f: &mut fmt::Formatter<'_>, row: Row, until: Until, sides: &Sides) -> fm
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::{logged, measured};
+    use crate::rows::tests::{forked, logged, measured};
 
     #[test]
     fn the_columns_of_a_log_name_the_way_that_they_are_of() {
         let text = Table(&[logged(1000, [3000, 2000])]).to_string();
         assert!(text.contains("those of ring, and of ring where lean"), "{text}");
         assert!(text.contains("harvested-100-2m") && !text.contains("vm-created"), "{text}");
+    }
+
+    #[test]
+    fn the_columns_of_forks_are_those_of_restored_snapshots_whatever_the_others_take() {
+        let text = Table(&[forked(1000, [3000, 2000])]).to_string();
+        let told = "those of map-private, and of map-private where lean: how VMMs restore";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("fork-reset-5000") && !text.contains("log-started"), "{text}");
     }
 
     #[test]

@@ -167,9 +167,9 @@ pub(crate) struct Lives {
     #[arg(long)]
     pub(crate) kernel_at_el2: bool,
 
-    /// Count the steps of a dirty log instead, which is made by this way
+    /// Count the steps of a dirty log or of forks instead, which are made by this way
     #[arg(long, value_name = "WAY")]
-    pub(crate) log: Option<Way>,
+    pub(crate) way: Option<Way>,
 }
 
 /// Run a program, and count the instructions of the phases whose ends it prints, those of guests, of the kernel and of other

@@ -17,11 +17,12 @@ use crate::output::Stream;
 use crate::signals::die_saying;
 
 /// What it takes and changes, in a clause. A round of all sides takes QEMU a minute of one processor; that of a dirty log,
-/// which KVM goes through by each of its ways, three; devices, whose Linux boots another three times, five.
+/// which KVM goes through by each of its ways, three; devices, whose Linux boots another three times, five. A fork has less
+/// memory than a VM of the others.
 fn in_all(on_metal: &OnMetal) -> String {
     let rounds = on_metal.rounds * on_metal.processors.len() as u32;
     let minutes = match on_metal.experiment {
-        Experiment::Course(Course::Lives) => 1,
+        Experiment::Course(Course::Lives | Course::Fork) => 1,
         Experiment::Course(Course::DirtyLog) => 3,
         Experiment::Devices => 5,
     };
@@ -137,9 +138,9 @@ pub(crate) fn phases(options: &Phases) -> Result<(), Failure> {
 /// Counts what lives take on this kernel's KVM, and prints that.
 pub(crate) fn lives(options: &Lives) -> Result<(), Failure> {
     let kernel_at = if options.kernel_at_el2 { KernelAt::El2 } else { KernelAt::El1 };
-    let told = match options.log {
+    let told = match options.way {
         None => kvm::lives(options.rounds, kernel_at),
-        Some(way) => kvm::logged(way, options.rounds, kernel_at),
+        Some(way) => kvm::by_way(way, options.rounds, kernel_at),
     };
     Stream::Out.write(&told.map_err(|error| Failure::runtime(format!("{error:#}")))?)
 }

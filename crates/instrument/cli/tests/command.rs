@@ -83,7 +83,7 @@ fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what
     for (more, said) in [
         (
             &["teardown"][..],
-            "no experiment is named 'teardown' on metal: accepted are lives, dirty-log, devices",
+            "no experiment is named 'teardown' on metal: accepted are lives, dirty-log, fork, devices",
         ),
         (&["--vms", "3"], "accepted are --rounds"),
         (&["--variant", "mayfly"], "accepted are --rounds"),

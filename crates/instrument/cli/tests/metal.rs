@@ -38,12 +38,12 @@ fn console() -> String {
     format!("mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}")
 }
 
-/// The same of a dirty log: KVM by two ways, and one that its kernel does not have.
-fn logged_console() -> String {
-    let (measured, way) = (measured(Course::DirtyLog), "mayfly-beside-kvm way");
+/// The same of another course: KVM by two ways, and one that is left out, for this reason.
+fn by_ways_console(course: Course, two: [&str; 2], left_out: &str, why: &str) -> String {
+    let (measured, way, [one, other]) = (measured(course), "mayfly-beside-kvm way", two);
     format!(
-        "mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}{way} write-protect\r\n{measured}\
-         {way} ring\r\n{measured}{way} eager-split\r\nmayfly: KVM_ENABLE_CAP: Invalid argument\r\n"
+        "mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}{way} {one}\r\n{measured}\
+         {way} {other}\r\n{measured}{way} {left_out}\r\nmayfly: {why}\r\n"
     )
 }
 
@@ -131,7 +131,9 @@ fn all_processors_are_told_of_and_kept() {
 #[test]
 fn a_dirty_log_is_counted_by_each_way_that_the_kernel_has() {
     let directory = directory("logged");
-    fs::write(directory.join("console"), logged_console()).unwrap();
+    let why = "KVM_ENABLE_CAP: Invalid argument";
+    let console = by_ways_console(Course::DirtyLog, ["write-protect", "ring"], "eager-split", why);
+    fs::write(directory.join("console"), console).unwrap();
     let max = ["dirty-log", "--processor", "max"];
     let (out, said, code) = ran(run(&directory, "", &max));
     assert_eq!(code, Some(0), "{said}");
@@ -150,6 +152,30 @@ fn a_dirty_log_is_counted_by_each_way_that_the_kernel_has() {
     let (_, said, code) = ran(run(&directory, "", &both));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("one experiment runs"), "{said}");
+}
+
+#[test]
+fn forks_are_counted_by_each_way_whose_forks_are_as_they_should_be() {
+    let directory = directory("forked");
+    let why = "by prefetch, a fork has 7 pages that are not its own";
+    let console = by_ways_console(Course::Fork, ["map-private", "copy"], "prefetch", why);
+    fs::write(directory.join("console"), console).unwrap();
+    let (out, said, code) = ran(run(&directory, "", &["fork", "--processor", "max"]));
+    assert_eq!(code, Some(0), "{said}");
+    let record = record(&directory).unwrap();
+    let rows = record["results"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["experiment"] == "fork"));
+    let mut variants: Vec<_> = rows.iter().map(|row| row["variant"].as_str().unwrap()).collect();
+    variants.dedup();
+    let all = ["mayfly", "kvm-map-private", "kvm-copy", "kvm-lean-map-private", "kvm-lean-copy"];
+    assert_eq!(variants, all);
+    assert!(out.contains("of KVM by map-private"), "{out}");
+    assert!(out.contains(&format!("kvm-prefetch: mayfly: {why}")), "{out}");
+    assert_clean(&directory);
+
+    let (_, said, code) = ran(run(&directory, "", &["fork", "--forks", "10"]));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("with --backend metal, accepted are"), "{said}");
 }
 
 /// What both sides say of guests: what is executed at EL2 is the same, and KVM's VMM executes more.

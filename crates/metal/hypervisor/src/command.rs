@@ -107,7 +107,7 @@ pub enum Command {
     Shares(u64),
     /// `uplink [RATE]`
     Uplink(Option<u64>),
-    /// `measure [dirty-log] [ROUNDS]`
+    /// `measure [dirty-log|fork] [ROUNDS]`
     Measure(Course, u32),
     /// `count [NAME]`
     Count(Option<String>),
@@ -207,7 +207,9 @@ ask NAME COUNT SECONDS           types 'write 1' to 'write COUNT', at random mom
                                  NAME-0, NAME-1 and so on, and prints how long they took to answer 'wrote 1,' and so on
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
-measure [dirty-log] [ROUNDS]     counts the instructions of each step in the lifecycles of a bare guest, or of its dirty log
+measure [dirty-log|fork] [ROUNDS]
+                                 counts the instructions of each step in the lifecycles of a bare guest, of its dirty log, or of
+                                 its forks
 count [NAME]                     counts instructions from now on; with NAME, prints those since the last count as phase NAME
 sleep MILLISECONDS               waits
 stacks                           from now on, measures how deep the stacks of VMs' threads become; then prints the deepest

@@ -58,6 +58,13 @@ pub trait Side {
     /// Why it failed.
     fn logged(&mut self, mapping: Mapping) -> Result<(), Self::Error>;
 
+    /// A VM that is frozen, and the [lives](crate::forked::Life) of its forks.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn forks(&mut self) -> Result<(), Self::Error>;
+
     /// A round of `course`. Of a dirty log's, an empty step follows each VM, as in [`Side::round`].
     ///
     /// # Errors
@@ -70,6 +77,7 @@ pub trait Side {
                 self.logged(mapping)?;
                 self.nothing()
             }),
+            Course::Fork => self.forks(),
         }
     }
 
@@ -240,6 +248,18 @@ pub fn touches<E>(
     }
     let (row, order, touches) = large.touches();
     ordered(vcpu, counter, row, order, touches)
+}
+
+/// Measures the exit by which a guest asks, of a vCPU whose other steps do not.
+///
+/// # Errors
+///
+/// Those of the vCPU and the counter.
+pub fn asked<E>(
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+) -> Result<(), E> {
+    in_turn(vcpu, counter, [(Row::MmioUser, Order::Ask, 1)])
 }
 
 /// Measures orders, each so many times, one after the other.

@@ -13,6 +13,7 @@
 extern crate std;
 
 pub mod course;
+pub mod forked;
 pub mod guest;
 pub mod large;
 mod line;

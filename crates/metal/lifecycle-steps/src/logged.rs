@@ -15,11 +15,6 @@ pub const PAGES: u32 = (times::BYTES >> 12) as u32;
 /// Blocks of the memory.
 pub const BLOCKS: u32 = (times::BYTES >> 21) as u32;
 
-/// Waits until what the making of the VM has deferred is over: more than a second ([`Side::round`]).
-///
-/// [`Side::round`]: crate::course::Side::round
-const QUIET: u64 = 1000 / times::SETTLE_MILLISECONDS + 1;
-
 /// Writes to pages that lie equally far apart, and the harvest of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -141,7 +136,8 @@ pub fn logged<E, V: Vcpu<Error = E>>(
 ) -> Result<(), E> {
     ordered(vcpu, counter, Row::MmioUser, Order::Ask, 1)?;
     vcpu.obey(Order::Pages, PAGES)?;
-    for _ in 0..QUIET {
+    // Until what the making of the VM has deferred is over.
+    for _ in 0..times::QUIET {
         counter.settle();
     }
 

@@ -9,24 +9,27 @@ pub enum Course {
     Lives,
     /// A dirty log is started, harvested and stopped.
     DirtyLog,
+    /// They are forks of one that was frozen.
+    Fork,
 }
 
 impl Course {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Lives, Self::DirtyLog];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Lives, Self::DirtyLog, Self::Fork];
 
     /// The name in commands and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lives => "lives",
             Self::DirtyLog => "dirty-log",
+            Self::Fork => "fork",
         }
     }
 
     /// How many rounds there are by default.
     pub const fn rounds(self) -> u32 {
         match self {
-            Self::Lives => times::ROUNDS,
+            Self::Lives | Self::Fork => times::ROUNDS,
             Self::DirtyLog => times::LOGGED_ROUNDS,
         }
     }
@@ -115,6 +118,26 @@ rows! {
     Harvested100Of2m "harvested-100-2m" "as harvested-100-4k, in such blocks",
     LogStopped2m "log-stopped-2m" "dirty logging is switched off; Mayfly also puts the blocks together again",
     Unlogged2m "unlogged-2m" "a first write after that to each block, which KVM puts together then, per write",
+    ForkFrozen "fork-frozen" "the guest that forks begin from is frozen: its VM ends, and what it was is kept",
+    ForkMade "fork-made" "a fork is made: memory, VM, slot, interrupt controller, and a vCPU with its registers",
+    ForkRegisters "fork-registers" "of that, the registers of the vCPU alone",
+    ForkRan "fork-ran" "a fork is made, and its guest has retired its first instructions: their faults are included",
+    ForkAnswered50 "fork-answered-50" "a fork is made, and its guest has answered a request: it writes to 50 pages",
+    ForkAnswered500 "fork-answered-500" "as fork-answered-50, 500 pages",
+    ForkAnswered5000 "fork-answered-5000" "as fork-answered-50, 5,000 pages",
+    ForkWrote50 "fork-wrote-50" "the request alone, of a fork that has run before: its guest writes to 50 pages",
+    ForkWrote500 "fork-wrote-500" "as fork-wrote-50, 500 pages",
+    ForkWrote5000 "fork-wrote-5000" "as fork-wrote-50, 5,000 pages",
+    ForkReset50 "fork-reset-50" "a fork that has answered goes back to what it began as: 50 pages are written, and registers",
+    ForkReset500 "fork-reset-500" "as fork-reset-50, 500 pages",
+    ForkReset5000 "fork-reset-5000" "as fork-reset-50, 5,000 pages",
+    ForkAgain50 "fork-again-50" "the same request after that, until its guest has answered: it writes to 50 pages",
+    ForkAgain500 "fork-again-500" "as fork-again-50, 500 pages",
+    ForkAgain5000 "fork-again-5000" "as fork-again-50, 5,000 pages",
+    ForkEnded "fork-ended" "a fork that has run is destroyed, with its memory",
+    ForkEnded50 "fork-ended-50" "the same, of a fork that has written to 50 pages",
+    ForkEnded500 "fork-ended-500" "as fork-ended-50, 500 pages",
+    ForkEnded5000 "fork-ended-5000" "as fork-ended-50, 5,000 pages",
 }
 
 impl Row {
@@ -128,11 +151,13 @@ impl Row {
         Self::ALL.iter().copied().filter(move |row| row.is_of(course))
     }
 
-    /// Whether a course has such a step. Both measure what is subtracted from the others.
+    /// Whether a course has such a step. Each measures what is subtracted from the others.
     pub fn is_of(self, course: Course) -> bool {
         match self {
             Self::Nothing | Self::MmioUser => true,
-            _ => (self < Self::LogStarted4k) == (course == Course::Lives),
+            _ if self < Self::LogStarted4k => course == Course::Lives,
+            _ if self < Self::ForkFrozen => course == Course::DirtyLog,
+            _ => course == Course::Fork,
         }
     }
 
@@ -164,7 +189,17 @@ impl Row {
             | Self::Logged1Of2m
             | Self::Logged10Of2m
             | Self::Logged100Of2m
-            | Self::Unlogged2m => 1,
+            | Self::Unlogged2m
+            | Self::ForkRan
+            | Self::ForkWrote50
+            | Self::ForkWrote500
+            | Self::ForkWrote5000 => 1,
+            Self::ForkAnswered50
+            | Self::ForkAnswered500
+            | Self::ForkAnswered5000
+            | Self::ForkAgain50
+            | Self::ForkAgain500
+            | Self::ForkAgain5000 => 2,
             Self::CachesOn => crate::times::CACHED_VCPUS as u64,
             _ => 0,
         }
@@ -194,9 +229,11 @@ mod tests {
         for &row in Row::ALL {
             let courses = Course::ALL.into_iter().filter(|course| row.is_of(*course)).count();
             let is_subtracted = matches!(row, Row::Nothing | Row::MmioUser);
-            assert_eq!(courses, 1 + usize::from(is_subtracted), "{}", row.name());
+            let expected = if is_subtracted { Course::ALL.len() } else { 1 };
+            assert_eq!(courses, expected, "{}", row.name());
         }
         assert!(Row::of(Course::DirtyLog).any(|row| row == Row::Unlogged2m));
+        assert!(Row::of(Course::Fork).any(|row| row == Row::ForkMade));
         assert!(Row::of(Course::Lives).any(|row| row == Row::Destroyed2m));
         assert!(Course::ALL.into_iter().all(|one| Course::named(one.name()) == Some(one)));
         assert_eq!(Course::named("life"), None);

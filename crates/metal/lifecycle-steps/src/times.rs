@@ -10,6 +10,8 @@ pub const CACHED_VCPUS: u32 = 4;
 pub const TIMES: u32 = 64;
 /// Milliseconds that the caller waits for work in the background.
 pub const SETTLE_MILLISECONDS: u64 = 100;
+/// How many such waits there are until what was deferred is over: more than a second.
+pub const QUIET: u64 = 1000 / SETTLE_MILLISECONDS + 1;
 /// Lifecycles of a small VM for each of the larger ones.
 pub const SMALL_LIVES: u32 = 5;
 /// The default number of rounds: odd, so that one of the samples is the median.
@@ -18,3 +20,5 @@ pub const ROUNDS: u32 = 3;
 pub const MOST_ROUNDS: u32 = 100;
 /// The default number of rounds of a dirty log, which take longer.
 pub const LOGGED_ROUNDS: u32 = 1;
+/// Bytes of memory of a guest that is forked.
+pub const FORKED_BYTES: u64 = 64 << 20;

@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use mayfly_kvm::kvm_ioctls::VcpuExit;
 use mayfly_kvm::{KVM_EXIT_DIRTY_RING_FULL, Vcpu, Vm};
 use mayfly_lifecycle_steps::course;
-use mayfly_lifecycle_steps::guest::{BELL, MEMORY};
+use mayfly_lifecycle_steps::forked::Forked;
+use mayfly_lifecycle_steps::guest::{BELL, MEMORY, Order, answer};
 
 use super::ring::Ring;
 
@@ -22,7 +23,12 @@ impl Obedient {
     pub(super) fn new(vm: &Vm, number: u32) -> anyhow::Result<Self> {
         let mut vcpu = vm.create_vcpu(number)?;
         vcpu.start_at(MEMORY)?;
-        Ok(Self { vcpu, ring: None })
+        Ok(Self::of(vcpu))
+    }
+
+    /// One that has its registers, or gets them.
+    pub(super) const fn of(vcpu: Vcpu) -> Self {
+        Self { vcpu, ring: None }
     }
 
     /// The same, of a VM that logs in rings.
@@ -45,6 +51,31 @@ impl Obedient {
         }
     }
 
+    /// Has it be between two instructions: it has been told to ask again, and has not run.
+    pub(super) fn rest(&mut self) -> anyhow::Result<()> {
+        self.answer(answer(Order::Ask, 0));
+        let fd = self.vcpu.fd_mut();
+        fd.set_kvm_immediate_exit(1);
+        let left = fd.run().map(|exit| format!("{exit:?}"));
+        fd.set_kvm_immediate_exit(0);
+        match left {
+            Err(error) if error.errno() == libc::EINTR => Ok(()),
+            other => bail!("KVM_RUN that was to leave at once has returned {other:?}"),
+        }
+    }
+
+    /// Gives it what it reads, when it is next run.
+    fn answer(&mut self, answer: u64) {
+        // SAFETY: it has come out for a read of a device's register, which `run` has seen, and all of the field is
+        // bytes.
+        let mmio = unsafe { &mut self.vcpu.fd_mut().get_kvm_run().__bindgen_anon_1.mmio };
+        mmio.data = answer.to_le_bytes();
+    }
+
+    pub(super) const fn vcpu(&self) -> &Vcpu {
+        &self.vcpu
+    }
+
     pub(super) fn into_vcpu(self) -> Vcpu {
         self.vcpu
     }
@@ -54,10 +85,13 @@ impl course::Vcpu for Obedient {
     type Error = anyhow::Error;
 
     fn obey_answer(&mut self, answer: u64) -> anyhow::Result<()> {
-        // SAFETY: it has come out for a read of a device's register, which `run` has seen, and all of the field is
-        // bytes.
-        let mmio = unsafe { &mut self.vcpu.fd_mut().get_kvm_run().__bindgen_anon_1.mmio };
-        mmio.data = answer.to_le_bytes();
+        self.answer(answer);
+        self.run()
+    }
+}
+
+impl Forked for Obedient {
+    fn go_on(&mut self) -> anyhow::Result<()> {
         self.run()
     }
 }

@@ -54,10 +54,10 @@ pub(super) fn logged(
 /// Has a VM log by this way.
 fn ready(vm: &Vm, way: Way) -> anyhow::Result<()> {
     match way {
-        Way::WriteProtect => {}
         Way::EagerSplit => vm.split_eagerly(2 << 20)?,
         Way::InitiallySet => vm.protect_manually(true)?,
         Way::Ring => vm.log_in_rings(ENTRIES)?,
+        _ => {}
     }
     Ok(())
 }

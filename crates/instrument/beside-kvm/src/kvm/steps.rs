@@ -13,6 +13,7 @@ use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Course, Row, times};
 
 use super::counted::Counter;
+use super::forked::forks;
 use super::guest::Obedient;
 use super::kernel_at::KernelAt;
 use super::logged::logged;
@@ -23,7 +24,7 @@ const BLOCK: u64 = 2 << 20;
 /// Counts a course for so many rounds, by this way where there are several.
 pub(super) fn all(
     course: Course,
-    way: Way,
+    way: Option<Way>,
     rounds: u32,
     kernel_at: KernelAt,
 ) -> anyhow::Result<String> {
@@ -38,8 +39,14 @@ pub(super) fn all(
 struct Linux {
     kvm: Kvm,
     counter: Counter,
-    /// How dirty logs are made.
-    way: Way,
+    /// How dirty logs or forks are made.
+    way: Option<Way>,
+}
+
+impl Linux {
+    fn way(&self) -> anyhow::Result<Way> {
+        self.way.context("it is not said by which way")
+    }
 }
 
 impl Side for Linux {
@@ -67,7 +74,13 @@ impl Side for Linux {
     }
 
     fn logged(&mut self, mapping: Mapping) -> anyhow::Result<()> {
-        logged(&self.kvm, &mut self.counter, self.way, mapping)
+        let way = self.way()?;
+        logged(&self.kvm, &mut self.counter, way, mapping)
+    }
+
+    fn forks(&mut self) -> anyhow::Result<()> {
+        let way = self.way()?;
+        forks(&self.kvm, &mut self.counter, way)
     }
 
     fn interrupted(&mut self) -> anyhow::Result<()> {

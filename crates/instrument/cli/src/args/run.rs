@@ -26,7 +26,7 @@ pub(crate) struct Run {
     /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
     /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and twice with Linux
     /// and its KVM, and counts the instructions of the same VM lifecycle on all; with the experiment dirty-log, those of a
-    /// dirty log; with devices, those of Linux guests and their devices, on KVM under QEMU
+    /// dirty log; with fork, those of forks; with devices, those of Linux guests and their devices, on KVM under QEMU
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
@@ -273,8 +273,12 @@ pub(crate) enum Experiment {
 }
 
 impl Experiment {
-    const ALL: [Self; 3] =
-        [Self::Course(Course::Lives), Self::Course(Course::DirtyLog), Self::Devices];
+    const ALL: [Self; 4] = [
+        Self::Course(Course::Lives),
+        Self::Course(Course::DirtyLog),
+        Self::Course(Course::Fork),
+        Self::Devices,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@
 
 mod arm64;
 mod counted;
+mod forked;
 mod guest;
 mod interrupts;
 mod logged;

@@ -16,6 +16,7 @@ mod vcpu;
 
 pub(crate) use arm64 as arch;
 pub(crate) use format::{Kinds, TableFormat, WithFormat};
+pub(crate) use hearing::Hearing;
 pub(crate) use host::Host;
 pub(crate) use machine::Machine;
 pub(crate) use run::Run;

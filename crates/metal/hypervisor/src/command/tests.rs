@@ -142,6 +142,7 @@ fn what_is_measured_is_measured_in_rounds() {
     assert_eq!(Command::read("measure lives 7"), measure(Course::Lives, 7));
     assert_eq!(Command::read("measure dirty-log"), measure(Course::DirtyLog, times::LOGGED_ROUNDS));
     assert_eq!(Command::read("measure dirty-log 7"), measure(Course::DirtyLog, 7));
+    assert_eq!(Command::read("measure fork"), measure(Course::Fork, times::ROUNDS));
     let wrong = ["measure 0", "measure 101", "measure x", "measure -1", "measure dirty-log 0"];
     for line in wrong.into_iter().chain(["measure dirty-log x", "measure dirty-log 101"]) {
         assert!(Command::read(line).is_err(), "{line}");
@@ -221,8 +222,11 @@ fn every_command_is_helped_with() {
                 )
         };
         let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
-        // Words in small letters that may be left out are written as they are.
-        let bare = |word: &'static str| word.trim_matches(['[', ']']);
+        // Words in small letters that may be left out are written as they are: of several, the last.
+        let bare = |word: &'static str| {
+            let word = word.trim_matches(['[', ']']);
+            word.rsplit('|').next().unwrap_or(word)
+        };
         let plain: Vec<&str> = words
             .iter()
             .map(|&word| match word {

@@ -20,6 +20,7 @@ const AT_WORK: u32 = 0;
 const DONE: u32 = 1;
 const FAILED: u32 = 2;
 
+#[inline(never)]
 pub(super) fn interrupted<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let memory = memory(host, MEMORY_BYTES, Mapping::Pages)?;
     let (vm, run) = (create(host, &memory)?, Arc::new(machine(host, MEMORY_BYTES, 2)?));

@@ -19,6 +19,7 @@ use crate::bare::vm::{Host, Kinds, TableFormat};
 /// The slot that is logged.
 const SLOT: u32 = 1;
 
+#[inline(never)]
 pub(super) fn logged<F: TableFormat>(
     host: &Host<F>,
     counter: &mut Counter,

@@ -24,7 +24,8 @@ use crate::bare::world::memory::GuestMemory;
 
 pub(super) type Outcome<T> = Result<T, &'static str>;
 
-const NO_MEMORY: &str = "there is too little memory for a guest";
+pub(super) const NO_MEMORY: &str = "there is too little memory for a guest";
+pub(super) const NO_VM: &str = "there is no memory for a VM";
 
 /// A doorbell: it wakes the threads that sleep for it.
 #[derive(Default)]
@@ -70,9 +71,9 @@ pub(super) fn memory<F: TableFormat>(
     Ok(Arc::new(memory))
 }
 
-/// The machine of a VM, without the core's part.
-pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
-    let plan = Plan {
+/// The plan of such a VM.
+pub(super) fn plan(bytes: u64, vcpus: u32) -> Plan {
+    Plan {
         name: "measured".to_string(),
         vcpus,
         memory: bytes,
@@ -90,19 +91,26 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         kernel: 0..0,
         ramdisks: Vec::new(),
         arguments: String::new(),
-    };
+    }
+}
+
+/// What VMs here take their memory from: all of the machine's.
+pub(super) fn worlds<F: TableFormat>(host: &Host<F>) -> Worlds {
+    Worlds { run: host.world.clone(), memory: host.world.clone() }
+}
+
+/// The machine of a VM, without the core's part.
+pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
+    let plan = plan(bytes, vcpus);
     let uart = Arc::new(Uart::new(&plan.name));
-    let worlds = Worlds { run: host.world.clone(), memory: host.world.clone() };
-    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None)
-        .map_err(|_| "there is no memory for a VM")
+    Run::try_new(&worlds(host), &plan, &uart, &Arc::default(), None).map_err(|_| NO_VM)
 }
 
 pub(super) fn create<F: TableFormat>(
     host: &Host<F>,
     memory: &Arc<GuestMemory>,
 ) -> Outcome<Vm<Kinds<F>>> {
-    Vm::create(host.config(&host.world, memory, usize::MAX))
-        .map_err(|_| "there is no memory for a VM")
+    Vm::create(host.config(&host.world, memory, usize::MAX)).map_err(|_| NO_VM)
 }
 
 pub(super) fn vcpu<F: TableFormat>(vm: &Vm<Kinds<F>>, number: u32) -> Outcome<Vcpu<Kinds<F>>> {

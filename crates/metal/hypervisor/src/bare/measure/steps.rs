@@ -1,4 +1,4 @@
-//! The lifecycles.
+//! The lifecycles. None is inlined: the stack of the thread has not room for all of them at once.
 
 use alloc::vec::Vec;
 
@@ -12,6 +12,7 @@ use mayfly_vm::Device as _;
 
 use super::arch::BLOCK;
 use super::counted::{Counter, settle};
+use super::forked::forks;
 use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
 use super::logged::logged;
@@ -57,6 +58,10 @@ impl<F: TableFormat> Side for Mayfly<'_, F> {
         all_back(|| logged(self.host, self.counter, mapping))
     }
 
+    fn forks(&mut self) -> Outcome<()> {
+        all_back(|| forks(self.host, self.counter))
+    }
+
     fn interrupted(&mut self) -> Outcome<()> {
         all_back(|| interrupted(self.host, self.counter))
     }
@@ -79,6 +84,7 @@ fn all_back(lifecycle: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
 }
 
 /// A small VM: everything that a vCPU does, and the short steps.
+#[inline(never)]
 fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let bytes = 4 * MEMORY_BYTES;
     let memory = memory(host, bytes, Mapping::Pages)?;
@@ -116,6 +122,7 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
 }
 
 /// A VM with a slot of its own for the pages that its guest writes to.
+#[inline(never)]
 fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::BYTES;
     let memory = memory(host, bytes, large.mapping)?;
@@ -148,6 +155,7 @@ fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) ->
 }
 
 /// A VM whose vCPUs turn their caches on.
+#[inline(never)]
 fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::CACHED_BYTES;
     let memory = memory(host, bytes, Mapping::Blocks)?;

@@ -10,7 +10,7 @@ use super::format::{Kinds, TableFormat};
 use crate::bare::world::memory::Hears;
 
 /// The VM of a memory that begins as an image.
-pub(super) struct Hearing<F: TableFormat>(pub(super) Vm<Kinds<F>>);
+pub(crate) struct Hearing<F: TableFormat>(pub(crate) Vm<Kinds<F>>);
 
 impl<F: TableFormat> Hears for Hearing<F> {
     unsafe fn replace(

@@ -95,7 +95,7 @@ impl Run {
     }
 
     /// One that goes on as `template` was, with devices of that origin, and what its serial port goes on as.
-    pub(super) fn try_resume(
+    pub(crate) fn try_resume(
         worlds: &Worlds,
         plan: &Plan,
         uart: &Arc<Uart>,
@@ -237,7 +237,7 @@ impl Run {
     }
 
     /// What vCPU `vcpu` goes on as, if it is not off: taken once.
-    pub(super) fn take_resumed(&self, vcpu: usize) -> Option<Arc<Stopped>> {
+    pub(crate) fn take_resumed(&self, vcpu: usize) -> Option<Arc<Stopped>> {
         self.resumed.lock().get_mut(vcpu).and_then(Option::take).filter(|vcpu| vcpu.is_on)
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Template {
 impl Template {
     /// What is left of a VM, whose run still has its heap guaranteed: its memory, which is to have so many bytes of heap, and
     /// all else. `None`, if the heap that this keeps cannot be.
-    pub(super) fn try_new(
+    pub(crate) fn try_new(
         (memory, bytes): (Arc<GuestMemory>, usize),
         disk: Option<Arc<GuestMemory>>,
         model: Model,
