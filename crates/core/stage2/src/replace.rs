@@ -26,6 +26,7 @@
 //! Without memory for that table, the block is zapped. An absent page is always correct: it only costs the fault that
 //! brings it back. And the host's change, which has been made, cannot fail any more.
 
+use core::cell::Cell;
 use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
@@ -56,7 +57,7 @@ impl<F: Format> Stage2<F> {
     /// A page becomes absent where that is not possible: where the guest could write to the old frame, where the
     /// contents differ, or where the page is mapped to another frame. An absent page stays absent. When this returns no
     /// CPU uses the old frames for these pages. `prepare` is called before any CPU can find a new frame, for each root
-    /// that will have it, with the leaf that names it.
+    /// that will have it, with the leaf that names it. Returns whether one of these pages was mapped, to whatever frame.
     ///
     /// Until `announcement` ends no fault brings an old frame back. At most one change of a page may be under way at a
     /// time. May be called from inside a section: it waits for TLBs alone.
@@ -90,11 +91,14 @@ impl<F: Format> Stage2<F> {
         slice: Slice,
         with: impl Fn(Gfn) -> Option<Replacement>,
         mut prepare: impl FnMut(&Leaf),
-    ) {
+    ) -> bool {
         self.check_announced(announcement, &gfns);
+        let found = Cell::new(false);
+        let with = |gfn| with(gfn).inspect(|_| found.set(true));
         self.in_slices(gfns, |root, left| {
             root.replace_slice(left, &with, slice, None, &mut prepare)
         });
+        found.get()
     }
 
     /// Makes page `gfn` writable in place, in every root that maps it to frame `pfn`; except in

@@ -48,7 +48,9 @@ impl<W: World> Vm<W> {
 
     /// The page of host memory at `from` is in another frame from now on, or gets other rights. Wherever the VM has it
     /// mapped its entry is changed in place, so that no vCPU has to fault for it; where it is not mapped it stays so.
-    /// When this returns, no CPU uses the old frame for it, or has more rights.
+    /// When this returns, no CPU uses the old frame for it, or has more rights. Returns whether the VM had the page mapped
+    /// anywhere when it came to be in another frame. If not, it has it nowhere until the announcement ends, and need not be told
+    /// of rights that the page gets in the same bracket.
     ///
     /// Inside of an invalidation of the page, which `announcement` proves to be under way: what
     /// [`Vm::invalidate_start`] has returned. The host changes a page once at a time. May be called from inside
@@ -95,9 +97,9 @@ impl<W: World> Vm<W> {
         announcement: &Announcement,
         from: W::Backing,
         change: &PageChange,
-    ) {
+    ) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.change_ptes(announcement, from, &[Some(*change)]) };
+        unsafe { self.change_ptes(announcement, from, &[Some(*change)]) }
     }
 
     /// As [`Vm::change_pte`], of the pages from `from` on, those that change; with one invalidation of TLBs for each
@@ -115,15 +117,16 @@ impl<W: World> Vm<W> {
         announcement: &Announcement,
         from: W::Backing,
         changes: &[Option<PageChange>],
-    ) {
-        let vm = self.inner();
+    ) -> bool {
+        let (vm, mut was_mapped) = (self.inner(), false);
         let mut replace = |gfns, with: With<'_>| {
             let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);
             // SAFETY: as the caller promises of each page: they are replaced where a slot has them.
-            unsafe { vm.stage2.replace(announcement, gfns, vm.slice, with, ready) };
+            was_mapped |= unsafe { vm.stage2.replace(announcement, gfns, vm.slice, with, ready) };
         };
         // SAFETY: as the caller promises.
         unsafe { vm.change_pages(announcement, from, changes, &mut replace) };
+        was_mapped
     }
 
     /// As [`Vm::change_ptes`], but CPUs may go on reading the old frames of pages that come to be in others of the same
@@ -226,11 +229,15 @@ impl<W: World> Inner<W> {
             );
             self.change_in_place(announcement, &place, changes, replace);
         });
+        let opens = |change: &PageChange| change.protection == Protection::ReadWrite;
+        if !changes.iter().flatten().any(opens) {
+            return;
+        }
         // No CPU reads an old frame any more, wherever its page is mapped, except for what is owed, which is paid now.
         self.for_each_place(from, bytes, |place| {
             if place.writable {
                 for (gfn, change) in place.changes(changes) {
-                    if change.protection == Protection::ReadWrite {
+                    if opens(&change) {
                         // SAFETY: as the caller promises: the slot allows it too.
                         unsafe { self.stage2.allow_writes(announcement, gfn, change.new) };
                     }

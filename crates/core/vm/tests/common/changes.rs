@@ -6,7 +6,7 @@ use mayfly_stage2::{Announcement, Owed};
 use mayfly_vm::{PageChange, Vm, World};
 
 pub(crate) trait ChangesAny {
-    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange);
+    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange) -> bool;
 
     fn change_any_ptes(
         &self,
@@ -24,9 +24,9 @@ pub(crate) trait ChangesAny {
 }
 
 impl<W: World<Backing = Hva>> ChangesAny for Vm<W> {
-    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange) {
+    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange) -> bool {
         // SAFETY: no guest of these tests accesses memory.
-        unsafe { self.change_pte(announcement, from, change) };
+        unsafe { self.change_pte(announcement, from, change) }
     }
 
     fn change_any_ptes(

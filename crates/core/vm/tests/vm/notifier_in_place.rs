@@ -137,6 +137,31 @@ fn a_break_takes_nothing_and_gives_a_frame_to_write() {
 }
 
 #[test]
+fn a_host_is_told_whether_a_page_that_moves_was_mapped_in_any_place() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    for (index, place) in (0..).zip(PLACES) {
+        vm.set_memory_region(&alias(index, place, 8)).unwrap();
+    }
+    let moved = |old, new| {
+        let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
+        setup.memory.move_page(hva(0, 0), new);
+        vm.change_any_pte(&bracket, hva(0, 0), &page(old, new, Protection::ReadOnly))
+    };
+    assert!(!moved(OLD, SHARED));
+    read(&mut vcpu, (PLACES[0] + 1) * PAGE_SIZE, 1);
+    assert!(!moved(SHARED, OWN), "another page is mapped");
+    read(&mut vcpu, PLACES[1] * PAGE_SIZE, 1);
+    assert!(moved(OWN, SHARED), "it was writable, and is taken away");
+    read(&mut vcpu, PLACES[1] * PAGE_SIZE, 1);
+    assert!(moved(OWN, SHARED), "it is in the new frame already");
+    let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Protect));
+    let kept = page(SHARED, SHARED, Protection::ReadOnly);
+    assert!(!vm.change_any_pte(&bracket, hva(0, 0), &kept), "it does not move");
+}
+
+#[test]
 fn pages_of_a_run_that_change_are_changed_and_invalidated_together() {
     let setup = Setup::new(SlotZap::Range);
     let (vm, mut vcpu) = twice(&setup);

@@ -29,12 +29,14 @@ impl<F: TableFormat> Hears for Hearing<F> {
         copy();
         let closed = PageChange { protection: Protection::ReadOnly, ..*change };
         // SAFETY: as the caller promises.
-        unsafe { self.0.change_pte(&announced, page, &closed) };
+        let was_mapped = unsafe { self.0.change_pte(&announced, page, &closed) };
         // Now no vCPU has the old frame, and none has written to the new one.
         found();
-        let opened = PageChange { old: change.new, ..*change };
-        // SAFETY: as the caller promises.
-        unsafe { self.0.change_pte(&announced, page, &opened) };
+        if was_mapped {
+            let opened = PageChange { old: change.new, ..*change };
+            // SAFETY: as the caller promises.
+            unsafe { self.0.change_pte(&announced, page, &opened) };
+        }
     }
 
     fn take_back(

@@ -46,6 +46,11 @@ impl World {
         threads::frames::allocate_for(self.share_id(), order)
     }
 
+    /// A frame of its share, with whatever is in it: its caller writes all of it.
+    pub(crate) fn frame_as_is(&self) -> Option<Pfn> {
+        frames::allocate_as_is(self.share_id(), 0)
+    }
+
     /// The number of its share.
     pub(crate) fn share_id(&self) -> ShareId {
         self.share.as_ref().map_or(ShareId::SYSTEM, |share| share.id())

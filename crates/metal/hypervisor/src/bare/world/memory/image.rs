@@ -118,7 +118,8 @@ impl GuestMemory {
     /// Gives the page at `address` a frame of its own with the bytes of the image's page. Under the lock.
     pub(super) fn copy_page(&self, address: u64, old: Pfn) -> Result<(Pfn, Level), HostFault> {
         let table = self.table(address)?;
-        let new = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
+        // All of it is written before anybody can find it.
+        let new = self.world.frame_as_is().ok_or(HostFault::OutOfMemory)?;
         self.frames.fetch_add(1, Ordering::Relaxed);
         let mut copy = || {
             // SAFETY: both are this memory's and the image's, which last as long as it; nothing uses the new one yet,
