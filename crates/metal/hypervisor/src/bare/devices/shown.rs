@@ -36,6 +36,11 @@ impl Shown {
         Ok(Self { memory: Arc::clone(memory), at, registers })
     }
 
+    /// Where they are.
+    pub(super) fn place(&self) -> (Arc<GuestMemory>, u64) {
+        (Arc::clone(&self.memory), self.at)
+    }
+
     /// The driver has written one: shows all that may have changed.
     pub(super) fn is_written<D: virtio::Device>(&mut self, device: &Mmio<D>) {
         let Self { memory, at, registers } = self;

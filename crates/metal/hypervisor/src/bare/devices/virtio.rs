@@ -345,6 +345,16 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         Ok(())
     }
 
+    /// Has the page in which its guest finds its registers, if it does, be the guest's own, which it may not be since its memory
+    /// became an image: then nobody waits for a frame who shows what has changed. The caller waits for memory.
+    pub(crate) fn own_shown(&self) {
+        let place = self.device.lock(&*self.world).shown.as_ref().map(Shown::place);
+        if let Some((memory, at)) = place {
+            // Where memory has ended, its guest is not shown what changes, and ends.
+            let _ = memory.own(at, 1);
+        }
+    }
+
     /// Its guest reads its registers no more.
     pub(super) fn hide(&self) {
         let shown = self.device.lock(&*self.world).shown.take();

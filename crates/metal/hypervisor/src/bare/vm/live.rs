@@ -227,17 +227,9 @@ pub(super) fn keep<F: TableFormat>(
     let model = model(machine, run, disk_image.clone(), console, vcpus, virtual_count)?;
     let template = Template::try_new((Arc::clone(&image), bytes), disk_image.clone(), model);
     let template = template.ok_or(NO_HEAP)?;
-    // What its disk uses is guaranteed: that comes last, as it does not fail.
-    admit(memory, below)?;
     let disks = disk.as_deref().zip(disk_image.as_ref());
-    if let Some((disk, _)) = disks
-        && let Err(why) = admit(disk, disk_below)
-    {
-        if below {
-            memory.settle_image();
-        }
-        return Err(why);
-    }
+    let its_disk = disks.map(|(disk, _)| (disk, disk_below));
+    admit([Some((&**memory, below)), its_disk])?;
     let announced = vm.invalidate_all();
     // SAFETY: the threads that use it wait, or have ended; others ask for its frames alone. No CPU uses what was mapped, and
     // nobody writes to the image from now on: nobody else has it, or it was just made.
@@ -251,12 +243,29 @@ pub(super) fn keep<F: TableFormat>(
     Ok(template)
 }
 
-/// Has what `memory` has stay guaranteed: as part of the image `below` it, which takes it up, or as an image.
-fn admit(memory: &GuestMemory, below: bool) -> Result<(), String> {
-    if !below {
-        let kept = memory.world().share().is_none_or(|share| share.keep());
-        return if kept { Ok(()) } else { Err("what it has is guaranteed to others".into()) };
+/// Has what these memories have stay guaranteed: as part of the image below one, which takes it up, or as an image. Either of
+/// all, or of none.
+///
+/// What an image is to take up comes first, as that can be taken back. What is an image is guaranteed no more than it uses from
+/// then on, which cannot: others may have been guaranteed the rest by then. Only the first of those, a VM's memory, may be above
+/// its guarantee, so that this fails. A disk never is.
+fn admit(memories: [Option<(&GuestMemory, bool)>; 2]) -> Result<(), String> {
+    let those = |are_below| {
+        let memories = memories.into_iter().flatten();
+        memories.filter(move |(_, below)| *below == are_below).map(|(memory, _)| memory)
+    };
+    let keep = |memory: &GuestMemory| memory.world().share().is_none_or(|share| share.keep());
+    let admitted = those(true).try_for_each(admit_to_image).and_then(|()| {
+        let kept = those(false).all(keep);
+        if kept { Ok(()) } else { Err("what it has is guaranteed to others".into()) }
+    });
+    if admitted.is_err() {
+        those(true).for_each(GuestMemory::settle_image);
     }
+    admitted
+}
+
+fn admit_to_image(memory: &GuestMemory) -> Result<(), String> {
     memory.admit_to_image().map_err(|chunks| {
         let mib = (chunks * CHUNK_BYTES).div_ceil(1 << 20);
         let why = check(chunks).err().unwrap_or_else(|| "others have borrowed it".into());

@@ -127,6 +127,8 @@ impl Card {
             return;
         }
         let ram = Ram::new(memory);
+        // They also show its guest that it has received.
+        self.virtio.own_shown();
         self.virtio.own_rings(&ram);
         let mut pieces = [(0, 0); OWN_BUFFERS];
         let now = Ram::at_once(memory);

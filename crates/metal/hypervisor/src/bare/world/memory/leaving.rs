@@ -115,6 +115,8 @@ impl GuestMemory {
             // SAFETY: as the caller promises: nobody else has it.
             done = unsafe { image.sink_one() };
             if done.is_ok() {
+                // It has nothing any more, and others may have it for long.
+                self.settle_image();
                 let lower = image.image.clone();
                 // SAFETY: as the caller promises.
                 let layer = unsafe { &mut *self.layer.get() };
