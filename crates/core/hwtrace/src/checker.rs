@@ -90,10 +90,12 @@ pub struct Checker {
     lives: Lives,
     /// Of some events it is not known in which order they came, and that may matter.
     is_any_chosen: bool,
-    /// Roots that are gone, and the second ticket of that.
-    gone: HashMap<u64, u64>,
+    /// When roots came and went, by their first frame.
+    root_lives: HashMap<u64, RootLife>,
     exposures: BTreeMap<u16, Exposure>,
     stays: HashMap<(u32, u16), Stay>,
+    /// The TLBs and VMIDs whose CPU is in a guest.
+    inside: BTreeMap<(u32, u16), Inside>,
     /// Entries to guests.
     enters: u64,
     stale: BTreeMap<u16, Vec<Stale>>,
@@ -134,12 +136,31 @@ pub struct Checker {
     dropped: u64,
 }
 
+/// A CPU is in a guest.
+#[derive(Debug)]
+struct Inside {
+    root: u64,
+    /// Since when for certain; the greatest ticket, where that is not known.
+    since: u64,
+}
+
+/// When a root came, and went.
+#[derive(Debug, Default)]
+struct RootLife {
+    /// The second ticket of when it was gone last.
+    gone: u64,
+    /// The greatest second ticket of all.
+    reach: u64,
+    /// Where that it came and went overlaps: until when.
+    doubtful: u64,
+}
+
 #[derive(Debug)]
 struct Issued {
     id: u64,
     /// Its number in the log.
     number: u64,
-    /// Its second ticket.
+    begin: u64,
     end: u64,
     /// Whole VMIDs that it covers.
     whole: Vec<Whole>,
@@ -165,7 +186,7 @@ struct Logged {
     line: u64,
     cpu: u32,
     id: u64,
-    /// Second ticket.
+    begin: u64,
     end: u64,
     /// The greatest second ticket of this one, and of those before.
     latest: u64,
@@ -227,6 +248,7 @@ impl Checker {
 
     fn process(&mut self, line: u64, record: &Record) {
         self.note_frames(record);
+        self.note_root(record);
         self.taking.push(record.clone());
         self.apply(line, record);
         self.taking.pop();

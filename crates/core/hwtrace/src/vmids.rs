@@ -69,9 +69,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// No CPU has written it away, though it should be gone since an event that began at `begin`.
-    pub(crate) const fn nobody(begin: u64) -> Self {
-        Self { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false }
+    /// No CPU has written it away, though it should be gone since an event at `tickets`.
+    pub(crate) const fn nobody(tickets: Tickets) -> Self {
+        Self { cpu: u32::MAX, tickets, is_seen_late: false }
     }
 }
 
@@ -159,6 +159,11 @@ impl Stale {
         // The first address that does not lie before it.
         let address = first + self.gfn.saturating_sub(first).next_multiple_of(stride);
         reached && address < end.min(self.gfn + own)
+    }
+
+    /// The same, where no invalidation has come after it for certain: TLBs may have it still, and no rule asks for more.
+    pub(crate) fn unknown(&self) -> Self {
+        Self { certain: false, by: Vec::new(), unordered: None, needs: Vec::new(), ..*self }
     }
 
     /// Whether an access to `frame` at `gfn` can be made by it.

@@ -60,7 +60,7 @@ impl Checker {
         let Some(family) = self.tables.get(frame).and_then(|table| table.family) else { return };
         let (mut tables, mut come) = (vec![frame], Vec::new());
         while let Some(table) = tables.pop() {
-            for word in (0..ENTRIES).map(|index| (table, index)) {
+            for word in self.tables.present(table).into_iter().map(|index| (table, index)) {
                 let Some(found) = self.tables.found(word) else { break };
                 let Wrong { free, rules } = self.check_new(&found, family, tickets);
                 let below = self.table_of(&found);
@@ -82,9 +82,9 @@ impl Checker {
         }
         for (table, certain) in come {
             self.tables.table(table).linked.get_or_insert(tickets);
-            self.lives.happen(table..table + 1, tickets);
+            self.lives.link(table..table + 1, tickets);
             if !certain {
-                self.lives.doubt(table..table + 1, tickets.1);
+                self.lives.doubt_link(table..table + 1, tickets.1);
             }
         }
     }

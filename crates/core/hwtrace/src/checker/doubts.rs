@@ -34,6 +34,41 @@ impl Checker {
         }
     }
 
+    /// Notes that a root comes or goes, by a record that is about to be taken.
+    pub(super) fn note_root(&mut self, record: &Record) {
+        let (Event::Root { top, .. } | Event::RootGone { top }) = record.event else { return };
+        let Record { begin, end, .. } = *record;
+        let last = self.window.root_events(top, end).map(|one| one.end).max();
+        let life = self.root_lives.entry(top).or_default();
+        let taken = Some(life.reach).filter(|reach| *reach > begin);
+        if last.max(taken).is_some() {
+            life.doubtful = life.doubtful.max(end).max(last.max(taken).unwrap_or(end));
+        } else if life.doubtful < begin {
+            life.doubtful = 0;
+        }
+        life.reach = life.reach.max(end);
+    }
+
+    /// Whether there is a root at `top`, or none, when an event comes at `tickets`, in whatever order.
+    pub(super) fn is_root_certain(&self, top: u64, tickets: Tickets) -> bool {
+        self.is_root_settled(top, tickets)
+            && self.are_given_for_certain(&(top..top + 1), tickets, false)
+    }
+
+    /// The same, of the events by which it comes and goes alone.
+    pub(super) fn is_root_settled(&self, top: u64, (begin, end): Tickets) -> bool {
+        self.root_lives.get(&top).is_none_or(|life| life.doubtful == 0 && life.reach < begin)
+            && self.window.root_events(top, end).next().is_none()
+    }
+
+    /// Whether the root in whose tree the table in `frame` is is there in whatever order.
+    fn has_root_for_certain(&self, frame: u64, tickets: Tickets, fresh: &Range<u64>) -> bool {
+        let place = self.tables.get(frame).and_then(|table| table.place);
+        place.is_none_or(|place| {
+            fresh.contains(&place.root) || self.is_root_settled(place.root, tickets)
+        })
+    }
+
     /// Notes that an event has been taken which says what frames are, whatever they were before.
     pub(super) fn settle_frames(&mut self, record: &Record) {
         if matches!(record.event, Event::Give { .. } | Event::Free { .. }) {
@@ -124,6 +159,18 @@ impl Checker {
             && self.window.frames_of(frames, end).next().is_none()
     }
 
+    /// Whether it is so in whatever order that `frames` are given out, or free. The rest is as [`Checker::are_certain`] says.
+    pub(super) fn are_given_for_certain(
+        &self,
+        frames: &Range<u64>,
+        (begin, end): Tickets,
+        own: bool,
+    ) -> bool {
+        let begin = if own { u64::MAX } else { begin };
+        !self.lives.is_any_own_in_doubt(frames, begin)
+            && self.window.frames_of(frames, end).next().is_none()
+    }
+
     /// Whether a write of `table`, which does not find what is there, does so in whatever order.
     pub(super) fn is_lost(&self, table: u64, record: &Record) -> bool {
         let Event::Entry { index, old, .. } = record.event else { return false };
@@ -184,7 +231,8 @@ impl Checker {
         let (begin, end) = tickets;
         let writes = self.writes.get(&table).and_then(|all| all.get(&index));
         let is_write = |one: &Record| super::word_of(one) == Some(word);
-        writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
+        !self.may_be_elsewhere(table)
+            && writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
             && (own
                 || !self.window.of(Key::Word(word), end).any(|one| self.is_change(one))
                     && !self
@@ -193,6 +241,11 @@ impl Checker {
                         .into_iter()
                         .flatten()
                         .any(|(_, one)| is_write(one)))
+    }
+
+    /// Whether it is not known which of two places the table in `frame` has.
+    pub(super) fn may_be_elsewhere(&self, frame: u64) -> bool {
+        self.tables.get(frame).is_some_and(|table| table.may_be_elsewhere)
     }
 
     /// Whether a walk comes by `word` to what it has when an event comes at `tickets`, in whatever order. The event is a
@@ -205,10 +258,11 @@ impl Checker {
         fresh: &Range<u64>,
     ) -> bool {
         let mut walked = self.tables.path(word.0).into_iter().chain([word]);
-        walked.all(|word| {
-            self.is_settled(word, tickets, own == Some(word))
-                && self.are_certain(&(word.0..word.0 + 1), tickets, fresh.contains(&word.0))
-        })
+        self.has_root_for_certain(word.0, tickets, fresh)
+            && walked.all(|word| {
+                self.is_settled(word, tickets, own == Some(word))
+                    && self.are_certain(&(word.0..word.0 + 1), tickets, fresh.contains(&word.0))
+            })
     }
 
     /// Whether two entries lead to a table when an event comes at `tickets`, in whatever order; or one, where the table is
@@ -222,7 +276,9 @@ impl Checker {
     ) -> bool {
         let last = self.tables.path(table).pop();
         let mut words = last.into_iter().chain(by);
-        self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))
+        !self.may_be_elsewhere(table)
+            && self.has_root_for_certain(table, tickets, fresh)
+            && self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))
             && words.all(|word| self.leads_for_certain(word, tickets, own, fresh))
     }
 
@@ -240,6 +296,8 @@ impl Checker {
             self.tables.found(*word).is_some_and(|found| found.kind == Kind::Table(frame))
         };
         last.as_ref().is_none_or(leads)
+            && !self.may_be_elsewhere(frame)
+            && self.has_root_for_certain(frame, tickets, &(0..0))
             && !self.window.of(Key::Link(frame), tickets.1).any(is_other)
             && self.are_certain(&(frame..frame + 1), tickets, own)
             && path.into_iter().all(|word| self.is_certain(word, tickets, false))

@@ -7,6 +7,7 @@ use super::{Checker, describe};
 use crate::entries::Kind;
 use crate::event::Event;
 use crate::lives::Tickets;
+use crate::order::Change;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Place, Word, pages};
@@ -18,16 +19,14 @@ impl Checker {
         while let Some(frame) = self.lives.any_open(&frames)
             && self.hasten_free(frame, end)
         {}
+        self.settle_life(frames.clone(), tickets, Change::Give);
         if let Some(frame) = self.lives.any_given(&frames, begin)
-            && self.are_certain(&(frame..frame + 1), tickets, true)
+            && self.are_given_for_certain(&(frame..frame + 1), tickets, true)
         {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
         }
         for table in self.tables.known_in(&frames) {
-            if self.lives.any_given(&(table..table + 1), begin).is_some() {
-                continue;
-            }
             if self.is_table_over(table, begin) {
                 self.tables.detach(table, &mut Vec::new());
                 self.end_table(table, begin);
@@ -52,15 +51,33 @@ impl Checker {
     pub(super) fn free(&mut self, line: u64, (frame, order): (u64, u32), tickets: Tickets) {
         let (begin, end) = tickets;
         let frames = frame..frame + (1 << order);
-        self.settle_free(frames.clone(), tickets);
+        self.settle_life(frames.clone(), tickets, Change::Free);
         self.dirty.remove(frames.clone());
-        for table in self.tables.known_in(&frames) {
+        // A table that is free may map itself.
+        let mapped: Vec<(Found, bool)> = self
+            .mapping(frame, order, tickets)
+            .into_iter()
+            .map(|found| {
+                let own = frames.contains(&found.word.0);
+                let is_certain = self.leads_for_certain(found.word, tickets, None, &frames)
+                    && self.is_root_settled(found.root, tickets)
+                    && self.stays_for_certain(found.word.0, tickets, own);
+                (found, is_certain)
+            })
+            .collect();
+        let mut tables = self.tables.known_in(&frames);
+        // Of some, all writes wait for one before.
+        tables.extend(self.waiting.range(frames.clone()).map(|(table, _)| *table));
+        tables.sort_unstable();
+        tables.dedup();
+        for table in tables {
             self.free_table(line, table, tickets);
         }
         // What was taken away, and TLBs may have still.
         let certain = self.are_certain(&frames, tickets, true);
         for stale in self.stale.values_mut().flatten() {
-            if !certain || stale.writer.tickets.0 >= end || !has(stale.kind, stale.level, &frames) {
+            if !certain || stale.writer.tickets.1 >= begin || !has(stale.kind, stale.level, &frames)
+            {
                 continue;
             }
             let (rule, what) = match stale.kind {
@@ -80,14 +97,13 @@ impl Checker {
             stale.needs.push(Need { rule, line, end, what, used: None });
             self.free_early.insert(frames.clone());
         }
-        for found in self.mapping(frame, order, tickets) {
+        for (found, is_mapped_for_certain) in mapped {
             let what =
                 format!("a frame from {frame:#x} on is free, and {} maps it", describe(&found));
             let need = Need { rule: Rule::FrameFreed, line, end, what, used: None };
-            let certain = certain
-                && self.is_certain(found.word, tickets, false)
-                && self.is_placed_for_certain(found.word.0, tickets);
-            self.add_live(&found, begin, &need, certain);
+            let certain = certain && is_mapped_for_certain;
+            self.free_early.insert(frames.clone());
+            self.add_live(&found, tickets, &need, certain);
             if certain {
                 let since = Since::Mapped(self.tables.since(&found));
                 self.note_overdue(found, since, need);
@@ -117,12 +133,19 @@ impl Checker {
             let path = self.tables.path(table);
             let by = path.last().copied();
             let certain = self.are_certain(&(table..table + 1), tickets, true)
+                && !self.may_be_elsewhere(table)
                 && path.into_iter().all(|word| self.is_certain(word, tickets, false));
-            self.add_live(&found, begin, &need, certain);
+            self.add_live(&found, tickets, &need, certain);
+            self.free_early.insert(table..table + 1);
             if certain {
                 self.note_overdue(found, Since::Led(by), need);
             }
-            self.tables.detach(table, &mut Vec::new());
+            // TLBs may have what it had.
+            let mut gone = Vec::new();
+            self.tables.detach(table, &mut gone);
+            for found in gone {
+                self.add_unknown(&found, tickets);
+            }
         }
         self.end_table(table, begin);
     }
@@ -130,7 +153,7 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
-        self.lives.of(frame).doubtful < begin
+        self.lives.of(frame).doubtful() < begin
             && self.tables.get(frame).is_some_and(|table| table.reach < begin)
     }
 
@@ -202,7 +225,7 @@ impl Checker {
         what: &str,
     ) -> Option<String> {
         let frame = self.any_free(frames, tickets)?;
-        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own);
+        let is_certain = self.are_given_for_certain(&(frame..frame + 1), tickets, own);
         is_certain.then(|| format!("frame {frame:#x} is free, and {what}"))
     }
 
@@ -230,14 +253,15 @@ impl Checker {
         line: u64,
         word: Word,
         what: String,
-        (begin, end): Tickets,
+        tickets: Tickets,
         certain: bool,
     ) {
+        let (_, end) = tickets;
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
         if self.may_be_entered(found.root, end) {
             let need = Need { rule, line, end, what, used: None };
-            self.add_live(&found, begin, &need, certain);
+            self.add_live(&found, tickets, &need, certain);
             if certain {
                 let since = Since::Mapped(self.tables.since(&found));
                 self.note_overdue(found, since, need);

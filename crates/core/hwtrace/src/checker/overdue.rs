@@ -27,7 +27,7 @@ impl Checker {
     /// Notes that something of the tree of a root is free.
     pub(super) fn note_overdue(&mut self, found: Found, since: Since, need: Need) {
         let all = self.overdue.entry(found.root).or_default();
-        all.retain(|one| one.found.word != found.word);
+        all.retain(|one| (one.found.word, one.need.rule) != (found.word, need.rule));
         all.push(Overdue { found, since, need });
     }
 
@@ -51,7 +51,7 @@ impl Checker {
                 }
             };
             if is_certain {
-                let writer = Writer::nobody(tickets.0);
+                let writer = Writer::nobody(tickets);
                 self.push_stale(vmid, Stale::new(found, writer, (vec![need.clone()], true, true)));
             }
         }
@@ -67,13 +67,12 @@ impl Checker {
                 self.tables.found(found.word) == Some(*found)
                     && Since::Mapped(self.tables.since(found)) == *since
             }
-            // If it is in a tree, it is another one, in the same frame.
-            Since::Led(by) => {
-                self.tables.get(table).is_none_or(|table| table.place.is_none())
-                    && by.is_none_or(|by| {
-                        self.tables.found(by).is_some_and(|above| above.kind == Kind::Table(table))
-                    })
-            }
+            // The frame may be another table meanwhile. A walk comes to it all the same.
+            Since::Led(Some(by)) => self.tables.found(by).is_some_and(|above| {
+                above.kind == Kind::Table(table) && self.table_of(&above).is_none()
+            }),
+            // Until the root is gone.
+            Since::Led(None) => true,
         }
     }
 }

@@ -20,21 +20,30 @@ impl Checker {
             };
             let stale = self.stale.get_mut(&vmid).into_iter();
             let gone: Vec<Stale> = stale.flat_map(|stale| stale.extract_if(.., is_this)).collect();
-            let mut late = Vec::new();
+            let (mut late, mut is_given) = (Vec::new(), false);
             for mut one in gone {
                 self.forget_place((one.root, one.gfn));
                 late.append(&mut one.needs);
+                is_given |= one.is_given;
             }
-            self.add_stale_of(vmid, found, writer, (late, false, certain));
+            self.add_stale_of(vmid, found, writer, (late, is_given, false, certain));
         }
     }
 
-    /// It should not be there any more, since an event that began at `begin`; that it is there is `certain`, or not.
-    pub(super) fn add_live(&mut self, found: &Found, begin: u64, need: &Need, certain: bool) {
-        let writer = Writer::nobody(begin);
+    /// It should not be there any more, since an event at `tickets`; that it is there is `certain`, or not.
+    pub(super) fn add_live(&mut self, found: &Found, tickets: Tickets, need: &Need, certain: bool) {
+        let writer = Writer::nobody(tickets);
         let needs = if certain { vec![need.clone()] } else { Vec::new() };
         for vmid in self.exposed(found.root) {
-            self.add_stale_of(vmid, found, writer, (needs.clone(), true, certain));
+            self.add_stale_of(vmid, found, writer, (needs.clone(), false, true, certain));
+        }
+    }
+
+    /// TLBs may have it still, though the table that had it is free since an event at `tickets`. No rule asks for more.
+    pub(super) fn add_unknown(&mut self, found: &Found, tickets: Tickets) {
+        for vmid in self.exposed(found.root) {
+            let needs = (Vec::new(), false, false);
+            self.push_stale(vmid, Stale::new(found, Writer::nobody(tickets), needs));
         }
     }
 
@@ -49,7 +58,7 @@ impl Checker {
         vmid: u16,
         found: &Found,
         writer: Writer,
-        (needs, live, certain): (Vec<Need>, bool, bool),
+        (needs, is_given, live, certain): (Vec<Need>, bool, bool, bool),
     ) {
         let (begin, done) = writer.tickets;
         let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
@@ -57,7 +66,8 @@ impl Checker {
         let certain = certain
             && is_exposed
             && begin >= self.forgotten.1
-            && !self.may_be_over(vmid, writer.tickets);
+            && !self.may_be_over(vmid, writer.tickets)
+            && !self.may_be_reused(vmid, found.root, done);
         let mut stale = Stale::new(found, writer, (needs, live, certain));
         // Of a write that ended late, or waited for one before, they are in the log.
         let after = self.log.iter().rev().take_while(|logged| logged.latest > begin);
@@ -69,19 +79,24 @@ impl Checker {
         let is_ordered = |logged: &&Logged| {
             let is_own = !writer.is_seen_late || logged.cpu == writer.cpu;
             let barrier = || self.barrier_before(writer.cpu, logged.end).max(logged.barrier);
-            is_own || done > logged.end || barrier() > begin
+            is_own || done > logged.begin || barrier() > begin
         };
         let (reaching, unordered): (Vec<&Logged>, Vec<&Logged>) = reaching.partition(is_ordered);
         let complete = reaching.iter().filter_map(|logged| logged.complete).min();
+        let is_reached_for_certain =
+            reaching.iter().any(|logged| logged.complete.is_some() && logged.begin > done);
         let by = reaching.iter().map(|logged| (logged.cpu, logged.id)).collect();
         let unordered = unordered.first().map(|logged| (logged.line, logged.cpu));
-        (stale.by, stale.unordered) = (by, unordered);
-        if let Some((sync, end)) = complete {
-            let stale = self.judge(vmid, stale, sync);
-            self.recent.push_back(Recent { vmid, stale, sync, end });
+        (stale.by, stale.unordered, stale.is_given) = (by, unordered, is_given);
+        let Some((sync, end)) = complete else {
+            self.push_stale(vmid, stale);
             return;
+        };
+        let stale = self.judge(vmid, stale, sync);
+        if !is_reached_for_certain {
+            self.push_stale(vmid, stale.unknown());
         }
-        self.push_stale(vmid, stale);
+        self.recent.push_back(Recent { vmid, stale, sync, end });
     }
 
     pub(super) fn push_stale(&mut self, vmid: u16, stale: Stale) {
@@ -99,6 +114,10 @@ impl Checker {
         let mut all = std::mem::take(&mut self.stale);
         for (_, list) in all.iter_mut().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of)) {
             for stale in list {
+                if stale.live && self.window.of(Key::Word(stale.word), end).next().is_some() {
+                    // It may be gone before that.
+                    stale.certain = false;
+                }
                 if stale.writer.tickets.0 >= end || !stale.is_reached(scope) {
                     continue;
                 }
@@ -120,11 +139,22 @@ impl Checker {
         });
         let whole = whole.collect();
         let number = self.forgotten.0 + self.log.len() as u64;
-        self.issued.entry(cpu).or_default().push(Issued { id, number, end, whole, vmid });
+        self.issued.entry(cpu).or_default().push(Issued { id, number, begin, end, whole, vmid });
         let latest = self.log.back().map_or(end, |last| last.latest.max(end));
         let barrier = self.barrier_before(cpu, end);
         let complete = None;
-        self.log.push_back(Logged { line, cpu, id, end, latest, barrier, vmid, scope, complete });
+        self.log.push_back(Logged {
+            line,
+            cpu,
+            id,
+            begin,
+            end,
+            latest,
+            barrier,
+            vmid,
+            scope,
+            complete,
+        });
         if self.log.len() > LOGGED
             && let Some(oldest) = self.log.pop_front()
         {
@@ -153,6 +183,7 @@ impl Checker {
         let Some(issued) = self.issued.get_mut(&cpu) else { return };
         let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
         self.synced = self.synced.max(begin);
+        let own: Vec<(u64, u64)> = done.iter().map(|one| (one.id, one.begin)).collect();
         for Issued { number, end: issued, whole, vmid, .. } in done {
             let place = number.checked_sub(self.forgotten.0);
             if let Some(logged) = place.and_then(|place| self.log.get_mut(place as usize)) {
@@ -164,27 +195,43 @@ impl Checker {
             };
             for vmid in lists {
                 // Of a VMID that no CPU has entered since, nothing is left.
-                let ended = whole.iter().any(|one| one.vmid == vmid && self.is_idle_since(one));
+                let is_idle = whole.iter().any(|one| one.vmid == vmid && self.is_idle_since(one));
+                let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some();
+                let ended = is_idle && !may_be_entered;
+                let may_be_idle =
+                    |one: &Whole| one.vmid == vmid && self.may_be_idle(one, issued, begin);
+                let may_be_ended = is_idle || whole.iter().any(may_be_idle);
                 let Some(stale) = self.stale.get_mut(&vmid) else { continue };
                 let is_done = |stale: &mut Stale| {
                     ended || stale.by.iter().any(|(by, number)| *by == cpu && *number <= id)
                 };
                 let resolved: Vec<Stale> = stale.extract_if(.., is_done).collect();
+                if may_be_ended {
+                    for stale in stale.iter_mut() {
+                        stale.certain = false;
+                    }
+                }
                 if stale.is_empty() {
                     self.stale.remove(&vmid);
                 }
                 for mut stale in resolved {
+                    let is_after = |(id, begin): &(u64, u64)| {
+                        *begin > stale.writer.tickets.1 && stale.by.contains(&(cpu, *id))
+                    };
+                    let is_certain = ended || own.iter().any(is_after);
                     self.note_uses(vmid, &mut stale, begin);
                     self.forget_place((stale.root, stale.gfn));
                     let stale = self.judge(vmid, stale, begin);
+                    if !is_certain {
+                        self.push_stale(vmid, stale.unknown());
+                    }
                     self.recent.push_back(Recent { vmid, stale, sync: begin, end });
                 }
             }
             for whole in whole {
                 if self.is_idle_since(&whole) {
                     self.exposures.remove(&whole.vmid);
-                } else if whole.stayed >= begin
-                    && !self.is_any_inside(whole.vmid, issued, begin)
+                } else if self.may_be_idle(&whole, issued, begin)
                     && let Some(exposure) = self.exposures.get_mut(&whole.vmid)
                 {
                     // In another order it was idle.
@@ -224,11 +271,24 @@ impl Checker {
         })
     }
 
+    /// Whether the guest of another root than `root` may have been entered under `vmid` before an event that ends at `end`,
+    /// by what is written down later: what TLBs have under it is of that one then.
+    pub(super) fn may_be_reused(&self, vmid: u16, root: u64, end: u64) -> bool {
+        let is_other = |one: &Record| matches!(one.event, Event::Enter { top, .. } if top != root);
+        self.window.of(Key::Entered(vmid), end).any(is_other)
+    }
+
     /// Whether no CPU was in a guest when it was invalidated, nor has gone in since.
     fn is_idle_since(&self, whole: &Whole) -> bool {
         self.exposures
             .get(&whole.vmid)
             .is_some_and(|exposure| Some(exposure.enters) == whole.enters)
+    }
+
+    /// Whether no CPU was in a guest, in one order or another, between an invalidation of it that was issued until `issued`,
+    /// and its completion, which began at `sync`.
+    fn may_be_idle(&self, whole: &Whole, issued: u64, sync: u64) -> bool {
+        whole.stayed >= sync && !self.is_any_inside(whole.vmid, issued, sync)
     }
 
     /// Whether some CPU that is in a guest was there for certain at some time between an invalidation that was issued until
@@ -280,14 +340,14 @@ impl Checker {
             }
             let Need { rule, line, what, .. } = need;
             if let Some((line, cpu)) = stale.unordered {
+                // Whether it would have come soon enough is another question.
                 let what = format!(
                     "no barrier orders a write of CPU {} before this invalidation of CPU {cpu}: {what} (VMID {vmid})",
                     stale.writer.cpu
                 );
                 self.report(line, Rule::NoBarrier, what);
-            } else {
-                self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
+            self.report(line, rule, format!("{what} (VMID {vmid})"));
         }
         stale
     }

@@ -49,21 +49,20 @@ impl Checker {
             self.hasten(end, |one| is_it(&one.event));
         }
         let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
-        self.gone.insert(top, end);
+        self.root_lives.entry(top).or_default().gone = end;
         self.overdue.remove(&top);
         for table in top..top + (1 << order) {
             self.tables.detach(table, &mut Vec::new());
         }
+        if self.is_inside((begin, end), |_, root| root == top) {
+            let what = format!("root {top:#x} is gone, and a CPU is in its guest");
+            self.report(line, Rule::RootGone, what);
+        }
         for vmid in self.exposed(top) {
-            if self.is_inside(vmid, (begin, end)) {
-                let what =
-                    format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
-                self.report(line, Rule::RootGone, what);
-            }
-            // One that was entered later may be another, in the same frame.
-            if let Some(exposure) = self.exposures.get_mut(&vmid)
-                && exposure.entered < begin
-            {
+            if self.exposures.get(&vmid).is_some_and(|exposure| exposure.entered > begin) {
+                // What was entered may be another root, in the same frame.
+                self.doubt_exposure(vmid);
+            } else if let Some(exposure) = self.exposures.get_mut(&vmid) {
                 exposure.root = None;
             }
         }
@@ -73,12 +72,13 @@ impl Checker {
         let Event::Fill { index, count, value, step, .. } = record.event else { return };
         let Record { begin, end, .. } = *record;
         if self.is_free(table, (begin, end)) {
-            if self.are_certain(&(table..table + 1), (begin, end), true) {
+            if self.are_given_for_certain(&(table..table + 1), (begin, end), true) {
                 let what = format!("table {table:#x} is filled, and its frame is free");
                 self.report(line, Rule::WriteAfterFree, what);
             }
             return;
         }
+        self.settle_fill(table, record);
         let known = self.tables.table(table);
         if known.linked.is_some() || known.filled + count > ENTRIES {
             // Another one, in the same frame.
@@ -90,15 +90,22 @@ impl Checker {
             self.report(line, Rule::LostWrite, what);
         }
         self.check_unmapped(line, table, (begin, end), true, "is filled");
+        // What they left is gone.
+        self.lost_before(table, begin);
         self.tables.table(table).filled += count;
-        for number in 0..count {
-            let word = (table, index + number);
-            self.tables.delist(word, &mut Vec::new());
-            let bits = value.wrapping_add(step.wrapping_mul(u64::from(number)));
-            self.tables.put(word, bits, end);
-            let _ = self.tables.enlist(word, (begin, end));
+        let is_filled = |one: &u32| (index..index + count).contains(one);
+        for one in self.tables.present(table).into_iter().filter(is_filled) {
+            self.tables.delist((table, one), &mut Vec::new());
+        }
+        let bits = |number| value.wrapping_add(step.wrapping_mul(number));
+        self.tables.fill((table, index), (0..u64::from(count)).map(bits), end);
+        for one in self.tables.present(table).into_iter().filter(is_filled) {
+            let _ = self.tables.enlist((table, one), (begin, end));
         }
         self.apply_waiting(table);
+        if self.is_placed(table) {
+            self.apply_known();
+        }
     }
 
     /// Has the table in `frame` in no tree, by what is written down later. False where it stays in one.

@@ -92,9 +92,15 @@ impl Checker {
 
     /// Says so of the first write of the table that found what no CPU has written, and goes on from there.
     pub(super) fn lost(&mut self, table: u64) {
-        while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
+        self.lost_before(table, u64::MAX);
+    }
+
+    /// The same, of the writes that came before an event that begins at `before`.
+    pub(super) fn lost_before(&mut self, table: u64, before: u64) {
+        while let Some(waiting) = self.waiting.get_mut(&table)
+            && let Some(first) = waiting.iter().position(|(_, record)| record.end < before)
         {
-            let (line, record) = waiting.remove(0);
+            let (line, record) = waiting.remove(first);
             if self.lives.of(table).may_end_after(record.begin) {
                 // It may be of a table that was in the frame before.
                 self.doubt_write(&record);
@@ -122,7 +128,7 @@ impl Checker {
         };
         let (word, tickets) = ((table, index), (begin, end));
         if self.is_free(table, tickets) {
-            if self.are_certain(&(table..table + 1), tickets, false) {
+            if self.are_given_for_certain(&(table..table + 1), tickets, false) {
                 let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
                 self.report(line, Rule::WriteAfterFree, what);
             }
@@ -189,9 +195,9 @@ impl Checker {
         self.explain(begin);
         for kind in [before.kind, after] {
             if let Kind::Table(below) = kind {
-                self.lives.happen(below..below + 1, tickets);
+                self.lives.link(below..below + 1, tickets);
                 if !certain {
-                    self.lives.doubt(below..below + 1, end);
+                    self.lives.doubt_link(below..below + 1, end);
                 }
             }
         }
@@ -209,7 +215,7 @@ impl Checker {
             let Twice { table, .. } = twice;
             self.tables.delist(word, &mut Vec::new());
             // Which of its places it has from now on is not known.
-            self.lives.doubt(table..table + 1, end);
+            self.tables.table(table).may_be_elsewhere |= !is_certain;
             // If it is in no place without this entry, the entry leads to it twice by itself: nothing that comes later
             // ends that.
             if !self.is_placed(table) || !self.vacate(table, end) {
