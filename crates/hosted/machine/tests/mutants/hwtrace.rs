@@ -368,11 +368,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "the place of a table that two entries may lead to is in doubt",
-        edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "self.tables.table(table).may_be_elsewhere |= !is_certain;",
-            "",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/checker/writes.rs",
+                "self.tables.table(table).may_be_elsewhere |= !is_certain;",
+                "",
+            ),
+            (
+                "core/hwtrace/src/checker/accesses.rs",
+                "&& self.tables.are_in_place(root, words)",
+                "",
+            ),
+        ],
         killer: twice(
             "a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhile",
         ),
