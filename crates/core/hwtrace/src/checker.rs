@@ -46,7 +46,7 @@ mod tenancies;
 mod trees;
 mod writes;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use self::overdue::Overdue;
 use crate::entries::WRITE;
@@ -93,6 +93,10 @@ pub struct Checker {
     /// When roots came and went, by their first frame.
     root_lives: HashMap<u64, RootLife>,
     exposures: BTreeMap<u16, Exposure>,
+    /// The root under each VMID that was invalidated as a whole in one order, and not in another; none, if that is gone.
+    lingering: BTreeMap<u16, Option<u64>>,
+    /// VMIDs under which TLBs may have what is of several roots.
+    mixed: BTreeSet<u16>,
     stays: HashMap<(u32, u16), Stay>,
     /// The TLBs and VMIDs whose CPU is in a guest.
     inside: BTreeMap<(u32, u16), Inside>,
@@ -149,6 +153,8 @@ struct Inside {
 struct RootLife {
     /// The second ticket of when it was gone last.
     gone: u64,
+    /// The greatest second ticket of those that entered it.
+    entered: u64,
     /// The greatest second ticket of all.
     reach: u64,
     /// Where that it came and went overlaps: until when.

@@ -174,3 +174,41 @@ fn a_guest_is_entered_when_its_root_is_free_and_has_become_a_table() {
     ";
     breaks(&["table-freed"], events);
 }
+
+#[test]
+fn a_root_is_free_that_a_block_of_its_own_tree_maps() {
+    let events = "
+        0 free frame=0x202 order=0
+        1 root top=0x200 order=0 levels=3 format=arm
+        2 fill table=0x203 index=0 count=1 value=0x201003 step=0x1000
+        1 entry table=0x200 index=0 old=0x0 new=0x203003
+        2 entry table=0x203 index=0 old=0x201003 new=0x20477d
+        1 enter tlb=1 top=0x200 vmid=2
+        2 free frame=0x200 order=0
+        2 enter tlb=2 top=0x200 vmid=2
+    ";
+    breaks(&["frame-freed"], events);
+}
+
+#[test]
+fn a_table_is_mapped_that_was_part_of_a_root_which_is_gone_before() {
+    let events = "
+        1 root top=0x200 order=1 levels=1 format=arm
+        2 give frame=0x201 order=0
+        2 root top=0x201 order=0 levels=2 format=arm
+        0 root-gone top=0x200
+        0 entry table=0x201 index=1 old=0x0 new=0x20077d
+    ";
+    breaks(&["table-mapped"], events);
+}
+
+#[test]
+fn a_root_leads_to_a_table_and_maps_it() {
+    let events = "
+        2 entry table=0x204 index=1 old=0x0 new=0x203087
+        2 entry table=0x204 index=0 old=0x0 new=0x201007
+        2 root top=0x204 order=1 levels=2 format=ept
+        0 entry table=0x201 index=1 old=0x0 new=0x2001b7
+    ";
+    breaks(&["table-mapped"], events);
+}

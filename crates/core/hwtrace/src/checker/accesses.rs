@@ -22,11 +22,11 @@ impl Checker {
             self.report(line, Rule::AccessOutside, what);
         }
         let frames = frame..frame + 1;
-        self.check_given(line, &frames, tickets, "a guest uses it", false);
+        self.check_given(line, &frames, tickets, "a guest uses it");
         if let Some(what) = self.table_for_certain(&frames, tickets, "is used by a guest") {
             self.report(line, Rule::TableMapped, what);
         }
-        if is_outside {
+        if is_outside || self.mixed.contains(&vmid) {
             return;
         }
         let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);

@@ -12,6 +12,8 @@ impl Checker {
     pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
         let Record { begin, end, cpu, .. } = *record;
         let is_alone = self.is_alone((tlb, vmid), (begin, end));
+        let life = self.root_lives.entry(top).or_default();
+        life.entered = life.entered.max(end);
         self.check_ordered(line, cpu, (begin, end), "the guest");
         if !self.may_be_taken(vmid, (begin, end)) {
             let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
@@ -32,9 +34,13 @@ impl Checker {
         if let Some(root) = self.tables.roots.get_mut(&top) {
             root.is_entered = true;
         }
+        if self.lingering.get(&vmid).is_some_and(|root| *root != Some(top)) {
+            self.mixed.insert(vmid);
+        }
         if let Some(exposure) = self.exposures.get(&vmid)
             && exposure.root != Some(top)
         {
+            self.mixed.insert(vmid);
             if exposure.since >= begin && exposure.since != u64::MAX {
                 // It may have come before that, and what came of it is over. Or it is what holds from now on.
                 self.doubt_exposure(vmid);
@@ -55,7 +61,11 @@ impl Checker {
         }
         let may_be_out = self.note_stay((tlb, vmid), top, (begin, end));
         // Of another root, perhaps, that was in the frame before.
-        let is_certain = is_alone && self.is_root_certain(top, (begin, end));
+        let is_root_certain = self.is_root_certain(top, (begin, end));
+        if !is_root_certain {
+            self.mixed.insert(vmid);
+        }
+        let is_certain = is_alone && is_root_certain;
         let since = if is_certain { end } else { u64::MAX };
         if !may_be_out {
             self.inside.insert((tlb, vmid), Inside { root: top, since });
@@ -71,6 +81,7 @@ impl Checker {
             since,
             entered: end,
             left: 0,
+            out: 0,
             inside: HashMap::new(),
             enters: 0,
         });
@@ -88,6 +99,7 @@ impl Checker {
 
     /// Of which root TLBs have something under `vmid`, and which CPUs are in its guest, is not known for certain.
     pub(super) fn doubt_exposure(&mut self, vmid: u16) {
+        self.mixed.insert(vmid);
         if let Some(exposure) = self.exposures.get_mut(&vmid) {
             exposure.since = u64::MAX;
             exposure.inside.values_mut().for_each(|entered| *entered = u64::MAX);
@@ -119,6 +131,7 @@ impl Checker {
         stay.out = stay.out.max(tickets.1);
         self.inside.remove(&(tlb, vmid));
         let Some(exposure) = self.exposures.get_mut(&vmid) else { return };
+        exposure.out = exposure.out.max(tickets.1);
         let Some(entered) = exposure.inside.remove(&tlb) else { return };
         if !is_alone || entered == u64::MAX {
             return;

@@ -31,6 +31,13 @@ impl Checker {
         all.push(Overdue { found, since, need });
     }
 
+    /// Notes that entry `by`, of the tree of the root at `root`, is written: what it led to is found by it no more.
+    pub(super) fn end_overdue(&mut self, root: u64, by: Word) {
+        if let Some(all) = self.overdue.get_mut(&root) {
+            all.retain(|one| one.since != Since::Led(Some(by)));
+        }
+    }
+
     /// TLBs may have what is in the tree of the root at `top` under `vmid` from now on, since a CPU enters the guest at
     /// `tickets`: what should not be there any more, too.
     pub(super) fn expose_overdue(&mut self, vmid: u16, top: u64, tickets: Tickets) {
@@ -39,16 +46,14 @@ impl Checker {
         for Overdue { found, since, need } in &all {
             let is_certain = match *since {
                 Since::Mapped(_) => {
-                    self.leads_for_certain(found.word, tickets, None, &(0..0))
+                    self.leads_for_certain(found.word, tickets, None)
                         && self.is_placed_for_certain(found.word.0, tickets)
                 }
                 Since::Led(Some(by)) => {
-                    self.leads_for_certain(by, tickets, None, &(0..0))
-                        && self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
+                    self.leads_for_certain(by, tickets, None)
+                        && self.are_certain(&(found.word.0..found.word.0 + 1), tickets)
                 }
-                Since::Led(None) => {
-                    self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
-                }
+                Since::Led(None) => self.are_certain(&(found.word.0..found.word.0 + 1), tickets),
             };
             if is_certain {
                 let writer = Writer::nobody(tickets);

@@ -102,7 +102,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a frame that is free is used by no guest",
         edits: &[(
             "core/hwtrace/src/checker/accesses.rs",
-            r#"self.check_given(line, &frames, tickets, "a guest uses it", false);"#,
+            r#"self.check_given(line, &frames, tickets, "a guest uses it");"#,
             "",
         )],
         killer: missed("a_frame_that_is_free_is_accessed", "free-frame at"),
@@ -315,7 +315,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[
             (
                 "core/hwtrace/src/checker/doubts.rs",
-                "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+                "self.are_certain(&(table..table + 1), tickets)\n            && ",
                 "",
             ),
             // Its own entry is not, either.
@@ -345,7 +345,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that is linked is no root since its frame may have been given out",
         edits: &[(
             "core/hwtrace/src/checker/doubts.rs",
-            "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+            "self.are_certain(&(table..table + 1), tickets)\n            && ",
             "",
         )],
         killer: twice(
@@ -480,7 +480,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest becomes no root",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            r#"self.check_unmapped(line, table, tickets, true, "is part of a root");"#,
+            r#"self.check_unmapped(line, table, tickets, "is part of a root");"#,
             "let _ = table;",
         )],
         killer: page("a_guests_page_becomes_a_root"),
@@ -489,7 +489,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest is not written as a table",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            r#"self.check_unmapped(line, table, tickets, false, "is written");"#,
+            r#"self.check_unmapped(line, table, tickets, "is written");"#,
             "",
         )],
         killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
@@ -498,7 +498,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest is not filled as a table",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            r#"self.check_unmapped(line, table, (begin, end), true, "is filled");"#,
+            r#"self.check_unmapped(line, table, (begin, end), "is filled");"#,
             "",
         )],
         killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
@@ -507,8 +507,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table is filled before it is in a tree",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            "if is_led && self.stays_for_certain(table, (begin, end), true) {",
-            "if is_led && self.stays_for_certain(table, (begin, end), true) && count == 0 {",
+            "if is_led && self.is_placed_for_certain(table, (begin, end)) {",
+            "if is_led && self.is_placed_for_certain(table, (begin, end)) && count == 0 {",
         )],
         killer: Killer::new(
             Checker::Test,
