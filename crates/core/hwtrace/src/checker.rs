@@ -46,7 +46,7 @@ mod tenancies;
 mod trees;
 mod writes;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use self::overdue::Overdue;
 use crate::entries::WRITE;
@@ -90,10 +90,16 @@ pub struct Checker {
     lives: Lives,
     /// Of some events it is not known in which order they came, and that may matter.
     is_any_chosen: bool,
-    /// Roots that are gone, and the second ticket of that.
-    gone: HashMap<u64, u64>,
+    /// When roots came and went, by their first frame.
+    root_lives: HashMap<u64, RootLife>,
     exposures: BTreeMap<u16, Exposure>,
+    /// The root under each VMID that was invalidated as a whole in one order, and not in another; none, if that is gone.
+    lingering: BTreeMap<u16, Option<u64>>,
+    /// VMIDs under which TLBs may have what is of several roots.
+    mixed: BTreeSet<u16>,
     stays: HashMap<(u32, u16), Stay>,
+    /// The TLBs and VMIDs whose CPU is in a guest.
+    inside: BTreeMap<(u32, u16), Inside>,
     /// Entries to guests.
     enters: u64,
     stale: BTreeMap<u16, Vec<Stale>>,
@@ -134,12 +140,33 @@ pub struct Checker {
     dropped: u64,
 }
 
+/// A CPU is in a guest.
+#[derive(Debug)]
+struct Inside {
+    root: u64,
+    /// Since when for certain; the greatest ticket, where that is not known.
+    since: u64,
+}
+
+/// When a root came, and went.
+#[derive(Debug, Default)]
+struct RootLife {
+    /// The second ticket of when it was gone last.
+    gone: u64,
+    /// The greatest second ticket of those that entered it.
+    entered: u64,
+    /// The greatest second ticket of all.
+    reach: u64,
+    /// Where that it came and went overlaps: until when.
+    doubtful: u64,
+}
+
 #[derive(Debug)]
 struct Issued {
     id: u64,
     /// Its number in the log.
     number: u64,
-    /// Its second ticket.
+    begin: u64,
     end: u64,
     /// Whole VMIDs that it covers.
     whole: Vec<Whole>,
@@ -165,7 +192,7 @@ struct Logged {
     line: u64,
     cpu: u32,
     id: u64,
-    /// Second ticket.
+    begin: u64,
     end: u64,
     /// The greatest second ticket of this one, and of those before.
     latest: u64,
@@ -227,6 +254,7 @@ impl Checker {
 
     fn process(&mut self, line: u64, record: &Record) {
         self.note_frames(record);
+        self.note_root(record);
         self.taking.push(record.clone());
         self.apply(line, record);
         self.taking.pop();

@@ -2,6 +2,10 @@
 //! repeat a mistake of the core.
 
 use crate::event::Family;
+use crate::parse::ENTRIES;
+
+/// Bits of a guest frame by which an entry of a table is found.
+pub(crate) const BITS: u32 = ENTRIES.trailing_zeros();
 
 /// What an entry is to a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ fn rights(read: bool, write: bool, execute: bool) -> u8 {
     u8::from(read) | u8::from(write) << 1 | u8::from(execute) << 2
 }
 
+/// The first frame of a block of `level` that has `frame`: the bits below its size are no part of its address.
+const fn aligned(frame: u64, level: u32) -> u64 {
+    frame >> (level * BITS) << (level * BITS)
+}
+
 impl Family {
     /// What `bits` are in a table of `level`, 0 being that of pages.
     pub(crate) fn kind(self, level: u32, bits: u64) -> Kind {
@@ -56,7 +65,7 @@ impl Family {
                     (true, true) if level > 0 => Kind::Table(frame),
                     (true, false) if level == 0 => Kind::Absent,
                     _ => Kind::Leaf(Leaf {
-                        frame,
+                        frame: aligned(frame, level),
                         rights: rights(bit(bits, 6), bit(bits, 7), !bit(bits, 54)),
                         memory: field(bits, 2, 5) | field(bits, 8, 9),
                     }),
@@ -71,7 +80,11 @@ impl Family {
                 } else if level > 0 && !bit(bits, 7) {
                     Kind::Table(frame)
                 } else {
-                    Kind::Leaf(Leaf { frame, rights, memory: field(bits, 3, 6) })
+                    Kind::Leaf(Leaf {
+                        frame: aligned(frame, level),
+                        rights,
+                        memory: field(bits, 3, 6),
+                    })
                 }
             }
             // AMD64 volume 2, "Nested Paging": long-mode entries, 5.3.
@@ -83,7 +96,11 @@ impl Family {
                     Kind::Table(frame)
                 } else {
                     let rights = rights(true, bit(bits, 1), !bit(bits, 63));
-                    Kind::Leaf(Leaf { frame, rights, memory: field(bits, 3, 4) })
+                    Kind::Leaf(Leaf {
+                        frame: aligned(frame, level),
+                        rights,
+                        memory: field(bits, 3, 4),
+                    })
                 }
             }
             // Privileged Architecture, "Sv32x4, Sv39x4, Sv48x4".
@@ -95,7 +112,11 @@ impl Family {
                     Kind::Table(frame)
                 } else {
                     let rights = rights(bit(bits, 1), bit(bits, 2), bit(bits, 3));
-                    Kind::Leaf(Leaf { frame, rights, memory: field(bits, 61, 62) })
+                    Kind::Leaf(Leaf {
+                        frame: aligned(frame, level),
+                        rights,
+                        memory: field(bits, 61, 62),
+                    })
                 }
             }
         }

@@ -13,13 +13,56 @@ pub(crate) struct Life {
     pub(crate) freed: Option<Tickets>,
     /// The last that was taken of these gave them out.
     pub(crate) is_open: bool,
-    /// The greatest second ticket of what happened to the frames.
-    pub(crate) reach: u64,
-    /// Where something happened that overlaps something else: until when. What is known may come of the order chosen.
-    pub(crate) doubtful: u64,
+    /// What gave them out, freed, cleaned or filled them, and what made them a root.
+    own: Track,
+    /// All that happened to them: what linked them, too.
+    all: Track,
+}
+
+/// Events of frames, as far as they may have come in another order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Track {
+    /// Of all, the one that ended last.
+    last: Tickets,
+    /// The greatest second ticket of the rest.
+    before: u64,
+    /// Where one overlaps another: until when. What is known may come of the order chosen.
+    doubtful: u64,
+}
+
+impl Track {
+    fn happen(&mut self, (begin, end): Tickets) {
+        let (first, reach) = self.last;
+        // What one event does to them twice does not overlap itself.
+        if reach > begin && first < end && reach != end || self.before > begin {
+            self.doubtful = self.doubtful.max(reach).max(end);
+        }
+        if end > reach {
+            (self.last, self.before) = ((begin, end), self.before.max(reach));
+        } else if end < reach {
+            self.before = self.before.max(end);
+        }
+    }
+
+    /// Nothing is in doubt after what began at `begin`, if nothing overlaps that.
+    fn settle(&mut self, begin: u64) {
+        if self.doubtful < begin {
+            self.doubtful = 0;
+        }
+    }
+
+    /// Whether something is in doubt, or has happened after `begin`.
+    fn is_in_doubt(self, begin: u64) -> bool {
+        self.doubtful > 0 || self.last.1 > begin
+    }
 }
 
 impl Life {
+    /// Until when it is in doubt what happened to the frames.
+    pub(crate) fn doubtful(self) -> u64 {
+        self.all.doubtful
+    }
+
     /// Whether the frames are free, and may not have been given out since.
     pub(crate) fn is_over(self) -> bool {
         self.freed.is_some_and(|(begin, _)| self.given.is_none_or(|(_, given)| given < begin))
@@ -77,34 +120,48 @@ impl Lives {
         self.any(frames, |life| life.given.is_some_and(|(_, end)| end > begin))
     }
 
-    /// Notes that something happens to `frames`.
-    pub(crate) fn happen(&mut self, frames: Range<u64>, (begin, end): Tickets) {
+    /// Notes that something happens to `frames` themselves.
+    pub(crate) fn happen(&mut self, frames: Range<u64>, tickets: Tickets) {
         self.change(frames, |life| {
-            // What one event does to them twice does not overlap itself.
-            if life.reach > begin && life.reach != end {
-                life.doubtful = life.doubtful.max(life.reach).max(end);
-            }
-            life.reach = life.reach.max(end);
+            life.own.happen(tickets);
+            life.all.happen(tickets);
         });
+    }
+
+    /// Notes that `frames` are linked as tables, or no more.
+    pub(crate) fn link(&mut self, frames: Range<u64>, tickets: Tickets) {
+        self.change(frames, |life| life.all.happen(tickets));
     }
 
     /// Notes that what `frames` are is in no doubt, after what began at `begin`, if nothing overlaps that.
     pub(crate) fn settle(&mut self, frames: Range<u64>, begin: u64) {
         self.change(frames, |life| {
-            if life.doubtful < begin {
-                life.doubtful = 0;
-            }
+            life.own.settle(begin);
+            life.all.settle(begin);
         });
     }
 
-    /// Notes that what happens to `frames` until `end` overlaps something else.
+    /// Notes that what happens to `frames` themselves until `end` overlaps something else.
     pub(crate) fn doubt(&mut self, frames: Range<u64>, end: u64) {
-        self.change(frames, |life| life.doubtful = life.doubtful.max(end));
+        self.change(frames, |life| {
+            life.own.doubtful = life.own.doubtful.max(end);
+            life.all.doubtful = life.all.doubtful.max(end);
+        });
+    }
+
+    /// Notes that what links `frames` until `end`, or does so no more, is in doubt.
+    pub(crate) fn doubt_link(&mut self, frames: Range<u64>, end: u64) {
+        self.change(frames, |life| life.all.doubtful = life.all.doubtful.max(end));
     }
 
     /// Whether something of `frames` is in doubt, or has happened to them after `begin`.
     pub(crate) fn is_any_in_doubt(&self, frames: &Range<u64>, begin: u64) -> bool {
-        self.any(frames, |life| life.doubtful > 0 || life.reach > begin).is_some()
+        self.any(frames, |life| life.all.is_in_doubt(begin)).is_some()
+    }
+
+    /// The same, but for what links them.
+    pub(crate) fn is_any_own_in_doubt(&self, frames: &Range<u64>, begin: u64) -> bool {
+        self.any(frames, |life| life.own.is_in_doubt(begin)).is_some()
     }
 
     pub(crate) fn give(&mut self, frames: Range<u64>, tickets: Tickets) {

@@ -46,7 +46,8 @@ pub(crate) struct Writes {
 }
 
 /// The numbers of all `items` in an order that their tickets allow, and in which each write finds what it says, from
-/// `present` on; a table is filled only when it was given out. What is no write, and not the first of them, may come later. `is_same` says whether hardware takes one value for the other. `None` where there is no such order, or
+/// `present` on. A table is filled only when it was given out, and given out when it is empty; or, where there is no such
+/// order, at any time. What is no write, and not the first of them, may come later. `is_same` says whether hardware takes one value for the other. `None` where there is no such order, or
 /// the search for one takes too long.
 pub(crate) fn order(
     present: Value,
@@ -56,14 +57,20 @@ pub(crate) fn order(
     if items.len() > ITEMS {
         return None;
     }
-    let mut search = Search { items, is_same, tried: HashSet::new(), steps: STEPS };
-    let mut found = Vec::new();
-    search.go(0, present, &mut found).then_some(found)
+    let find = |is_strict: bool| {
+        let mut search = Search { items, is_same, is_strict, tried: HashSet::new(), steps: STEPS };
+        let mut found = Vec::new();
+        search.go(0, present, &mut found).then_some(found)
+    };
+    let begins = |item: &Item| matches!(item.change, Change::Fill(_) | Change::Give);
+    find(true).or_else(|| if items.iter().any(begins) { find(false) } else { None })
 }
 
 struct Search<'a> {
     items: &'a [Item],
     is_same: &'a dyn Fn(u64, u64) -> bool,
+    /// A table is filled only when it was given out, and given out when it is empty.
+    is_strict: bool,
     /// The sets of items, and the value after them, from which there is no way on.
     tried: HashSet<(u32, Value)>,
     steps: u32,
@@ -101,10 +108,14 @@ impl Search<'_> {
             (Change::Write(old, new), Some(bits)) => {
                 (self.is_same)(bits, old).then_some((Some(new), false))
             }
-            (Change::Fill(new), Some(_)) => is_new.then_some((Some(new), false)),
+            (Change::Fill(new), Some(_)) => {
+                (is_new || !self.is_strict).then_some((Some(new), false))
+            }
             (Change::Free, Some(_)) => Some((None, false)),
             (Change::Give, None) => Some((Some(0), true)),
-            (Change::Give, Some(bits)) => (self.is_same)(bits, 0).then_some((Some(0), true)),
+            (Change::Give, Some(bits)) => {
+                (!self.is_strict || (self.is_same)(bits, 0)).then_some((Some(0), true))
+            }
             (_, None) => None,
         }
     }

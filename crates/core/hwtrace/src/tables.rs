@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use crate::entries::{Kind, Leaf};
+use crate::entries::{BITS, Kind, Leaf, PRESENT};
 use crate::event::Family;
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::window::tables;
-
-const BITS: u32 = ENTRIES.trailing_zeros();
 
 /// Frames of an entry of `level`.
 pub(crate) const fn pages(level: u32) -> u64 {
@@ -58,6 +56,8 @@ pub(crate) struct Table {
     pub(crate) filled: u32,
     /// The greatest second ticket of what wrote it, or put it into a tree.
     pub(crate) reach: u64,
+    /// Two entries may lead to it, and it is not known which of their places it has.
+    pub(crate) may_be_elsewhere: bool,
 }
 
 /// A leaf or a table in a tree, and the entry that it is in.
@@ -99,6 +99,7 @@ impl Tables {
             linked: None,
             filled: 0,
             reach: 0,
+            may_be_elsewhere: false,
         })
     }
 
@@ -106,6 +107,15 @@ impl Tables {
     pub(crate) fn put(&mut self, (table, index): Word, bits: u64, end: u64) {
         let table = self.table(table);
         table.entries[index as usize] = bits;
+        table.reach = table.reach.max(end);
+    }
+
+    /// Has these in the entries from `first` on, by an event that ended at `end`.
+    pub(crate) fn fill(&mut self, first: Word, all: impl Iterator<Item = u64>, end: u64) {
+        let table = self.table(first.0);
+        for (entry, bits) in table.entries.iter_mut().skip(first.1 as usize).zip(all) {
+            *entry = bits;
+        }
         table.reach = table.reach.max(end);
     }
 
@@ -133,17 +143,34 @@ impl Tables {
     pub(crate) fn add_root(&mut self, top: u64, root: Root, tickets: Tickets) -> Result<(), Twice> {
         let level = root.levels - 1;
         let mut fits = Ok(());
+        // All have their places before it is known what they lead to: one may lead to another.
         for number in 0..1 << root.order {
+            self.detach(top + number, &mut Vec::new());
             let gfn = number * pages(root.levels);
             let place = Place { root: top, level, gfn };
-            fits = fits.and(self.attach(top + number, None, (place, root.family), tickets));
+            fits = fits.and(self.place(top + number, None, (place, root.family), tickets));
         }
         self.roots.insert(top, root);
+        for number in 0..1 << root.order {
+            fits = fits.and(self.enlist_all(top + number, tickets));
+        }
         fits
     }
 
-    /// Has the table in `frame` in a tree, with what it leads to. Entry `by` leads to it, if it is no root.
+    /// Has the table in `frame` in a tree, with what it leads to. Entry `by` leads to it.
     fn attach(
+        &mut self,
+        frame: u64,
+        by: Word,
+        place: (Place, Family),
+        tickets: Tickets,
+    ) -> Result<(), Twice> {
+        self.place(frame, Some(by), place, tickets)?;
+        self.enlist_all(frame, tickets)
+    }
+
+    /// Has the table in `frame` in a tree, without what it leads to. Entry `by` leads to it, if it is no root.
+    fn place(
         &mut self,
         frame: u64,
         by: Option<Word>,
@@ -156,11 +183,22 @@ impl Tables {
         }
         (table.place, table.family) = (Some(place), Some(family));
         table.reach = table.reach.max(tickets.1);
+        Ok(())
+    }
+
+    /// Has what is in the entries of the table in `frame` known.
+    fn enlist_all(&mut self, frame: u64, tickets: Tickets) -> Result<(), Twice> {
         let mut fits = Ok(());
-        for index in 0..ENTRIES {
+        for index in self.present(frame) {
             fits = fits.and(self.enlist((frame, index), tickets));
         }
         fits
+    }
+
+    /// The entries of the table in `frame` that are not absent.
+    pub(crate) fn present(&self, frame: u64) -> Vec<u32> {
+        let entries = self.get(frame).into_iter().flat_map(|table| (0..).zip(&*table.entries));
+        entries.filter(|(_, bits)| **bits & PRESENT != 0).map(|(index, _)| index).collect()
     }
 
     /// Has what is in entry `word`, of a table in a tree, known. It is there since an event with these tickets.
@@ -182,7 +220,7 @@ impl Tables {
                 let (Some(level), Some(family)) = (level.checked_sub(1), family) else {
                     return Err(Twice { table: below, by: Some(word) });
                 };
-                self.attach(below, Some(word), (Place { root, level, gfn }, family), tickets)
+                self.attach(below, word, (Place { root, level, gfn }, family), tickets)
             }
         }
     }
@@ -236,7 +274,9 @@ impl Tables {
     /// Takes the table in `frame` out of its tree, with what it leads to.
     pub(crate) fn detach(&mut self, frame: u64, gone: &mut Vec<Found>) {
         if self.get(frame).is_some_and(|table| table.place.is_some()) {
-            (0..ENTRIES).for_each(|index| self.delist((frame, index), gone));
+            for index in self.present(frame) {
+                self.delist((frame, index), gone);
+            }
             self.table(frame).place = None;
         }
     }
@@ -277,6 +317,21 @@ impl Tables {
             word = (below, (gfn / pages(level) % u64::from(ENTRIES)) as u32);
         }
         words
+    }
+
+    /// Whether the tables of `words`, which a walk from `top` comes to, the last one first, are in the places where it comes
+    /// to them. One that two entries lead to has only one of its places.
+    pub(crate) fn are_in_place(&self, top: u64, words: &[Word]) -> bool {
+        let levels = self.roots.get(&top).map_or(0, |root| root.levels);
+        let mut gfns = 0..u64::MAX;
+        for (level, word) in (0..levels).rev().zip(words.iter().rev()) {
+            let Some(found) = self.found(*word) else { return false };
+            if (found.root, found.level) != (top, level) || !gfns.contains(&found.gfn) {
+                return false;
+            }
+            gfns = found.gfn..found.gfn + pages(level);
+        }
+        true
     }
 
     /// The entries of trees that map one of `1 << order` frames from `frame` on.

@@ -1,6 +1,7 @@
 //! What TLBs may have: under which VMIDs, of which roots; and what of it was taken away.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::entries::{Kind, Leaf};
 use crate::event::{Reach, Scope};
@@ -21,6 +22,8 @@ pub(crate) struct Exposure {
     pub(crate) entered: u64,
     /// The greatest first ticket of those that left it.
     pub(crate) left: u64,
+    /// The greatest second ticket of those.
+    pub(crate) out: u64,
     /// CPUs in the guest, and since when for certain; the greatest ticket, where that is not known.
     pub(crate) inside: HashMap<u32, u64>,
     /// The number of its last entry, among all.
@@ -69,9 +72,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// No CPU has written it away, though it should be gone since an event that began at `begin`.
-    pub(crate) const fn nobody(begin: u64) -> Self {
-        Self { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false }
+    /// No CPU has written it away, though it should be gone since an event at `tickets`.
+    pub(crate) const fn nobody(tickets: Tickets) -> Self {
+        Self { cpu: u32::MAX, tickets, is_seen_late: false }
     }
 }
 
@@ -93,6 +96,10 @@ pub(crate) struct Stale {
     pub(crate) live: bool,
     /// Invalidations that reach it, by CPU and number.
     pub(crate) by: Vec<(u32, u64)>,
+    /// Those of them that come after it in whatever order.
+    pub(crate) by_for_certain: Vec<(u32, u64)>,
+    /// When it was invalidated first, in one order or another; the greatest ticket, where it was in none.
+    pub(crate) maybe_over: u64,
     /// The line of one that would, if a barrier ordered the write before it; and the CPU that issued that.
     pub(crate) unordered: Option<(u64, u32)>,
     /// Its frame was free, and is given out again.
@@ -108,6 +115,8 @@ pub(crate) struct Need {
     /// The second ticket of the event on that line.
     pub(crate) end: u64,
     pub(crate) what: String,
+    /// The frames that are free; none, where that is no matter.
+    pub(crate) frames: Range<u64>,
     /// A rule only if some CPU is in the guest at that time or later, which was so for certain from this ticket on.
     pub(crate) used: Option<u64>,
 }
@@ -138,6 +147,8 @@ impl Stale {
             certain,
             live,
             by: Vec::new(),
+            by_for_certain: Vec::new(),
+            maybe_over: u64::MAX,
             unordered: None,
             is_given: false,
             needs,
@@ -159,6 +170,11 @@ impl Stale {
         // The first address that does not lie before it.
         let address = first + self.gfn.saturating_sub(first).next_multiple_of(stride);
         reached && address < end.min(self.gfn + own)
+    }
+
+    /// Whether TLBs may have it, also in whatever order it was invalidated.
+    pub(crate) fn is_left_for_certain(&self) -> bool {
+        self.certain && self.maybe_over == u64::MAX
     }
 
     /// Whether an access to `frame` at `gfn` can be made by it.

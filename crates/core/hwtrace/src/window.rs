@@ -19,6 +19,8 @@ pub(crate) enum Key {
     Link(u64),
     /// Entries to a guest, and exits, by TLB and VMID.
     Stay((u32, u16)),
+    /// Entries to a guest, by VMID.
+    Entered(u16),
     /// Barriers that order walks, by CPU.
     Barrier(u32),
     /// Completions of invalidations.
@@ -65,12 +67,16 @@ fn keys(record: &Record) -> impl Iterator<Item = Key> + use<> {
         Event::Sync { .. } => Some(Key::Sync),
         _ => None,
     };
+    let entered = match record.event {
+        Event::Enter { vmid, .. } => Some(Key::Entered(vmid)),
+        _ => None,
+    };
     let new = match record.event {
         Event::Entry { new, .. } => new,
         _ => 0,
     };
     let links = tables(new).map(Key::Link);
-    one.into_iter().chain(links).chain(chunks(&frames(&record.event)))
+    one.into_iter().chain(entered).chain(links).chain(chunks(&frames(&record.event)))
 }
 
 /// The last records, in the order of their second tickets. Each has a number.
@@ -167,6 +173,14 @@ impl Window {
     pub(crate) fn of(&self, key: Key, before: u64) -> impl Iterator<Item = &Record> {
         let begun = self.begins.range((key, 0, 0)..(key, before, 0));
         begun.filter_map(|(_, _, number)| self.get(*number))
+    }
+
+    /// The events by which a root at `top` comes or goes, and that began before `before`.
+    pub(crate) fn root_events(&self, top: u64, before: u64) -> impl Iterator<Item = &Record> {
+        self.of(Key::Frames(top / CHUNK), before).filter(move |one| match one.event {
+            Event::Root { top: root, .. } | Event::RootGone { top: root } => root == top,
+            _ => false,
+        })
     }
 
     /// The frames among `wanted` to which something happens that began before `before`.

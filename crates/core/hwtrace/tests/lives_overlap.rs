@@ -70,7 +70,9 @@ fn a_root_that_may_have_been_freed_before_its_frame_is_given_out_again_is_none_a
     let again = "entry table=0x100 index=1 old=0 new=0x200007";
     let twice = [("table-twice", again.to_string())];
     assert_eq!(broken(&format!("{good}13 14 0 {again}\n")), twice);
-    let found = broken(&trace(""));
+    let trace = trace("");
+    let never_given: Vec<&str> = trace.lines().filter(|line| !line.contains("give")).collect();
+    let found = broken(&never_given.join("\n"));
     assert!(found.iter().any(|(rule, _)| *rule == "table-twice"), "{found:?}");
 }
 

@@ -16,15 +16,18 @@ impl Checker {
         tickets: Tickets,
     ) {
         let (begin, end) = tickets;
-        if self.is_outside(tlb, vmid, tickets) {
+        let is_outside = self.is_outside(tlb, vmid, tickets);
+        if is_outside {
             let what = format!("TLB {tlb} is used under VMID {vmid}, whose guest its CPU has left");
             self.report(line, Rule::AccessOutside, what);
-            return;
         }
         let frames = frame..frame + 1;
-        self.check_given(line, &frames, tickets, "a guest uses it", false);
+        self.check_given(line, &frames, tickets, "a guest uses it");
         if let Some(what) = self.table_for_certain(&frames, tickets, "is used by a guest") {
             self.report(line, Rule::TableMapped, what);
+        }
+        if is_outside || self.mixed.contains(&vmid) {
+            return;
         }
         let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);
         let Some(root) = exposure.and_then(|exposure| exposure.root) else { return };
@@ -38,7 +41,9 @@ impl Checker {
             if self.unexplained.len() == UNEXPLAINED {
                 self.unexplained.pop_front();
             }
-            if !self.is_walked_for_certain((tlb, vmid), root, &words, tickets) {
+            if self.may_be_reused(vmid, root, end)
+                || !self.is_walked_for_certain((tlb, vmid), root, &words, tickets)
+            {
                 return;
             }
             self.unexplained.push_back(Unexplained { line, end, root, gfn, frame, right });
@@ -55,8 +60,9 @@ impl Checker {
         tickets: Tickets,
     ) -> bool {
         self.is_alone(who, tickets)
-            && self.are_certain(&(root..root + 1), tickets, false)
-            && self.stays.get(&who).is_some_and(|stay| stay.root == root)
+            && self.is_root_certain(root, tickets)
+            && self.inside.get(&who).is_some_and(|one| one.root == root && one.since < tickets.0)
+            && self.tables.are_in_place(root, words)
             && words.iter().all(|word| self.is_certain(*word, tickets, false))
     }
 

@@ -27,8 +27,6 @@ pub(super) struct Arrival {
     pub(super) tickets: Tickets,
     /// The entry that comes to lead there; none, where the table is part of a root.
     pub(super) by: Option<Word>,
-    /// The frames of the root that it is part of.
-    pub(super) fresh: Range<u64>,
 }
 
 impl Checker {
@@ -40,7 +38,7 @@ impl Checker {
             Kind::Leaf(leaf) => {
                 let frames = leaf.frame..leaf.frame + pages(found.level);
                 let how = format!("is mapped at guest frame {:#x}", found.gfn);
-                let free = self.free_for_certain(&frames, tickets, false, &how);
+                let free = self.free_for_certain(&frames, tickets, &how);
                 let table = self.table_for_certain(&frames, tickets, &how);
                 let mut rules = Vec::new();
                 rules.extend(table.map(|what| (Rule::TableMapped, what)));
@@ -56,11 +54,11 @@ impl Checker {
     /// Holds against the rules what comes into a tree with the table in `frame`, which is there now, as if each entry were
     /// written at that time. That a walk comes to the table is `certain`, or not.
     pub(super) fn check_arrivals(&mut self, frame: u64, arrival: &Arrival, certain: bool) {
-        let Arrival { line, tickets, by, ref fresh } = *arrival;
+        let Arrival { line, tickets, by } = *arrival;
         let Some(family) = self.tables.get(frame).and_then(|table| table.family) else { return };
         let (mut tables, mut come) = (vec![frame], Vec::new());
         while let Some(table) = tables.pop() {
-            for word in (0..ENTRIES).map(|index| (table, index)) {
+            for word in self.tables.present(table).into_iter().map(|index| (table, index)) {
                 let Some(found) = self.tables.found(word) else { break };
                 let Wrong { free, rules } = self.check_new(&found, family, tickets);
                 let below = self.table_of(&found);
@@ -69,7 +67,7 @@ impl Checker {
                 {
                     continue;
                 }
-                let certain = certain && self.leads_for_certain(word, tickets, by, fresh);
+                let certain = certain && self.leads_for_certain(word, tickets, by);
                 for (rule, what) in rules.into_iter().filter(|_| certain) {
                     self.report(line, rule, what);
                 }
@@ -82,9 +80,9 @@ impl Checker {
         }
         for (table, certain) in come {
             self.tables.table(table).linked.get_or_insert(tickets);
-            self.lives.happen(table..table + 1, tickets);
+            self.lives.link(table..table + 1, tickets);
             if !certain {
-                self.lives.doubt(table..table + 1, tickets.1);
+                self.lives.doubt_link(table..table + 1, tickets.1);
             }
         }
     }
@@ -106,8 +104,8 @@ impl Checker {
             self.hasten_give(below, end);
         }
         let frames = below..below + 1;
-        let free = self.free_for_certain(&frames, tickets, false, "comes into a tree as a table");
-        let mapped = self.mapped_for_certain(below, tickets, false, "comes into a tree");
+        let free = self.free_for_certain(&frames, tickets, "comes into a tree as a table");
+        let mapped = self.mapped_for_certain(below, tickets, "comes into a tree");
         let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
         while filled(self) < ENTRIES && self.hasten_fill(below, end) {}
         let free = free.map(|what| (Rule::FreeFrame, what));
@@ -132,7 +130,7 @@ impl Checker {
                 _ => false,
             };
             if !self.hasten(end, |one| cleans(&one.event)) {
-                let is_certain = self.are_certain(&(frame..frame + 1), tickets, false);
+                let is_certain = self.are_certain(&(frame..frame + 1), tickets);
                 return is_certain.then(|| format!("frame {frame:#x} {how}"));
             }
         }

@@ -5,7 +5,7 @@ use crate::event::{Barrier, Event, Family, Record};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::Word;
-use crate::vmids::Stale;
+use crate::vmids::{Stale, Writer};
 use crate::window::Key;
 
 const WALKS: Event = Event::Barrier { kind: Barrier::Walks };
@@ -56,6 +56,13 @@ impl Checker {
             );
             self.report(line, Rule::NoBarrier, what);
         }
+    }
+
+    /// Whether one does so in whatever order before an invalidation of `cpu` that began at `begin`.
+    pub(super) fn is_ordered_for_certain(&self, stale: &Stale, cpu: u32, begin: u64) -> bool {
+        let Writer { cpu: by, tickets: (_, written), is_seen_late } = stale.writer;
+        let mut last = [cpu, by].into_iter().filter_map(|cpu| self.barriers.get(&cpu));
+        !is_seen_late || by == cpu || last.any(|(first, end)| *first > written && *end < begin)
     }
 
     /// Whether a barrier orders the write that took `stale` away before an invalidation of `cpu`, which took place at

@@ -7,13 +7,13 @@
 
 use std::ops::Range;
 
-use super::Checker;
 use super::settle::ANY_MARKS;
+use super::{Checker, RootLife};
 use crate::entries::Kind;
 use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::tables::{Twice, Word};
-use crate::window::{Key, frames, tables};
+use crate::window::{self, Key, frames, tables};
 
 /// Writes of an entry that are remembered.
 const WRITES: usize = 8;
@@ -32,6 +32,42 @@ impl Checker {
             self.is_any_chosen = true;
             self.lives.doubt(frames, end);
         }
+    }
+
+    /// Notes that a root comes or goes, by a record that is about to be taken.
+    pub(super) fn note_root(&mut self, record: &Record) {
+        let (Event::Root { top, .. } | Event::RootGone { top }) = record.event else { return };
+        let Record { begin, end, .. } = *record;
+        let last = self.window.root_events(top, end).map(|one| one.end).max();
+        let life = self.root_lives.entry(top).or_default();
+        let taken = Some(life.reach).filter(|reach| *reach > begin);
+        if last.max(taken).is_some() {
+            life.doubtful = life.doubtful.max(end).max(last.max(taken).unwrap_or(end));
+        } else if life.doubtful < begin {
+            life.doubtful = 0;
+        }
+        life.reach = life.reach.max(end);
+    }
+
+    /// Whether there is a root at `top`, or none, when an event comes at `tickets`, in whatever order.
+    pub(super) fn is_root_certain(&self, top: u64, tickets: Tickets) -> bool {
+        self.is_root_settled(top, tickets) && self.are_given_for_certain(&(top..top + 1), tickets)
+    }
+
+    /// The same, of the events by which it comes and goes alone.
+    pub(super) fn is_root_settled(&self, top: u64, tickets: Tickets) -> bool {
+        let (begin, end) = tickets;
+        let comes = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
+        let is_own = self.own(tickets).is_some_and(comes);
+        let is_over = |life: &RootLife| life.doubtful == 0 && (is_own || life.reach < begin);
+        self.root_lives.get(&top).is_none_or(is_over)
+            && self.window.root_events(top, end).next().is_none()
+    }
+
+    /// Whether the root in whose tree the table in `frame` is is there in whatever order.
+    fn has_root_for_certain(&self, frame: u64, tickets: Tickets) -> bool {
+        let place = self.tables.get(frame).and_then(|table| table.place);
+        place.is_none_or(|place| self.is_root_settled(place.root, tickets))
     }
 
     /// Notes that an event has been taken which says what frames are, whatever they were before.
@@ -63,7 +99,7 @@ impl Checker {
             .any(|at| found[..at].iter().any(|one| self.is_same(table, one.1, found[at].1)));
         let is_chosen = is_twice
             || known.is_some_and(|writes| writes.forgotten > begin)
-            || !self.are_certain(&(table..table + 1), (begin, end), false);
+            || !self.are_certain(&(table..table + 1), (begin, end));
         let last = found.iter().map(|(last, _)| *last).max().unwrap_or(end);
         let writes = self.writes.entry(table).or_default().entry(word.1).or_default();
         if is_chosen {
@@ -111,16 +147,47 @@ impl Checker {
         }
     }
 
-    /// Whether what is known of the lives of `frames` is so at `tickets` in whatever order. If the event with these
-    /// tickets is part of their lives, `own` says so.
-    pub(super) fn are_certain(
+    /// The event that is being taken, if it is the one at `tickets`: it puts nothing in doubt by itself.
+    fn own(&self, tickets: Tickets) -> Option<&Event> {
+        let last = self.taking.last().filter(|record| (record.begin, record.end) == tickets);
+        last.map(|record| &record.event)
+    }
+
+    /// Whether `frame` becomes part of a root by the event at `tickets`.
+    pub(super) fn comes_as_root(&self, frame: u64, tickets: Tickets) -> bool {
+        let own = self.own(tickets).filter(|event| matches!(event, Event::Root { .. }));
+        own.is_some_and(|event| frames(event).contains(&frame))
+    }
+
+    /// Whether what is known of the lives of `frames` is so in whatever order when an event comes at `tickets`.
+    pub(super) fn are_certain(&self, frames: &Range<u64>, tickets: Tickets) -> bool {
+        let is_in_doubt = |frames: &Range<u64>, begin| self.lives.is_any_in_doubt(frames, begin);
+        self.is_none_in_doubt(frames, tickets, is_in_doubt)
+    }
+
+    /// Whether it is so in whatever order that `frames` are given out, or free, when an event comes at `tickets`.
+    pub(super) fn are_given_for_certain(&self, frames: &Range<u64>, tickets: Tickets) -> bool {
+        let is_in_doubt =
+            |frames: &Range<u64>, begin| self.lives.is_any_own_in_doubt(frames, begin);
+        self.is_none_in_doubt(frames, tickets, is_in_doubt)
+    }
+
+    /// Whether nothing of `frames` is in doubt when an event comes at `tickets`, where `is_in_doubt` says so of what has
+    /// happened, also after a ticket.
+    fn is_none_in_doubt(
         &self,
         frames: &Range<u64>,
-        (begin, end): Tickets,
-        own: bool,
+        tickets: Tickets,
+        is_in_doubt: impl Fn(&Range<u64>, u64) -> bool,
     ) -> bool {
-        let begin = if own { u64::MAX } else { begin };
-        !self.lives.is_any_in_doubt(frames, begin)
+        let (begin, end) = tickets;
+        let own = self.own(tickets).map_or(0..0, window::frames);
+        let before = frames.start..frames.end.min(own.start);
+        let after = frames.start.max(own.end)..frames.end;
+        let others = if own.is_empty() { [frames.clone(), 0..0] } else { [before, after] };
+        let own = frames.start.max(own.start)..frames.end.min(own.end);
+        !is_in_doubt(&own, u64::MAX)
+            && others.iter().all(|others| !is_in_doubt(others, begin))
             && self.window.frames_of(frames, end).next().is_none()
     }
 
@@ -174,8 +241,7 @@ impl Checker {
     /// Whether what `word` has when an event comes at `tickets` is so in whatever order. If that event is a write of it,
     /// `own` says so.
     pub(super) fn is_certain(&self, word: Word, tickets: Tickets, own: bool) -> bool {
-        self.is_settled(word, tickets, own)
-            && self.are_certain(&(word.0..word.0 + 1), tickets, false)
+        self.is_settled(word, tickets, own) && self.are_certain(&(word.0..word.0 + 1), tickets)
     }
 
     /// The same, of the writes of `word` alone, whatever table it is an entry of.
@@ -184,7 +250,8 @@ impl Checker {
         let (begin, end) = tickets;
         let writes = self.writes.get(&table).and_then(|all| all.get(&index));
         let is_write = |one: &Record| super::word_of(one) == Some(word);
-        writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
+        !self.may_be_elsewhere(table)
+            && writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
             && (own
                 || !self.window.of(Key::Word(word), end).any(|one| self.is_change(one))
                     && !self
@@ -195,20 +262,25 @@ impl Checker {
                         .any(|(_, one)| is_write(one)))
     }
 
-    /// Whether a walk comes by `word` to what it has when an event comes at `tickets`, in whatever order. The event is a
-    /// write of `own`, or has `fresh` frames be a root.
+    /// Whether it is not known which of two places the table in `frame` has.
+    pub(super) fn may_be_elsewhere(&self, frame: u64) -> bool {
+        self.tables.get(frame).is_some_and(|table| table.may_be_elsewhere)
+    }
+
+    /// Whether a walk comes by `word` to what it has when an event comes at `tickets`, in whatever order. The event may be a
+    /// write of `own`.
     pub(super) fn leads_for_certain(
         &self,
         word: Word,
         tickets: Tickets,
         own: Option<Word>,
-        fresh: &Range<u64>,
     ) -> bool {
         let mut walked = self.tables.path(word.0).into_iter().chain([word]);
-        walked.all(|word| {
-            self.is_settled(word, tickets, own == Some(word))
-                && self.are_certain(&(word.0..word.0 + 1), tickets, fresh.contains(&word.0))
-        })
+        self.has_root_for_certain(word.0, tickets)
+            && walked.all(|word| {
+                self.is_settled(word, tickets, own == Some(word))
+                    && self.are_certain(&(word.0..word.0 + 1), tickets)
+            })
     }
 
     /// Whether two entries lead to a table when an event comes at `tickets`, in whatever order; or one, where the table is
@@ -218,21 +290,17 @@ impl Checker {
         Twice { table, by }: Twice,
         tickets: Tickets,
         own: Option<Word>,
-        fresh: &Range<u64>,
     ) -> bool {
         let last = self.tables.path(table).pop();
         let mut words = last.into_iter().chain(by);
-        self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))
-            && words.all(|word| self.leads_for_certain(word, tickets, own, fresh))
+        !self.may_be_elsewhere(table)
+            && self.has_root_for_certain(table, tickets)
+            && self.are_certain(&(table..table + 1), tickets)
+            && words.all(|word| self.leads_for_certain(word, tickets, own))
     }
 
     /// Whether the place of the table in `frame` at `tickets` is certain.
     pub(super) fn is_placed_for_certain(&self, frame: u64, tickets: Tickets) -> bool {
-        self.stays_for_certain(frame, tickets, false)
-    }
-
-    /// The same, where the event at `tickets` is part of the frame's life if `own` says so.
-    pub(super) fn stays_for_certain(&self, frame: u64, tickets: Tickets, own: bool) -> bool {
         let path = self.tables.path(frame);
         let last = path.last().copied();
         let is_other = |one: &Record| super::word_of(one).is_some_and(|word| Some(word) != last);
@@ -240,8 +308,10 @@ impl Checker {
             self.tables.found(*word).is_some_and(|found| found.kind == Kind::Table(frame))
         };
         last.as_ref().is_none_or(leads)
+            && !self.may_be_elsewhere(frame)
+            && self.has_root_for_certain(frame, tickets)
             && !self.window.of(Key::Link(frame), tickets.1).any(is_other)
-            && self.are_certain(&(frame..frame + 1), tickets, own)
+            && self.are_certain(&(frame..frame + 1), tickets)
             && path.into_iter().all(|word| self.is_certain(word, tickets, false))
     }
 

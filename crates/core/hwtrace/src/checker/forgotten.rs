@@ -37,7 +37,7 @@ impl Checker {
             let what = format!(
                 "entry {index} of table {table:#x} was {bits:#x}, and guest frame {gfn:#x} has another value before all TLBs have forgotten that"
             );
-            Need { rule: Rule::BreakBeforeMake, line, end, what, used: None }
+            Need { rule: Rule::BreakBeforeMake, line, end, what, frames: 0..0, used: None }
         };
         if is_any {
             let mut all = std::mem::take(&mut self.stale);
@@ -98,6 +98,6 @@ impl Checker {
         });
         is_broken
             && (found.word == made.word
-                || self.leads_for_certain(found.word, made.tickets, Some(made.word), &(0..0)))
+                || self.leads_for_certain(found.word, made.tickets, Some(made.word)))
     }
 }

@@ -7,10 +7,11 @@ use super::{Checker, describe};
 use crate::entries::Kind;
 use crate::event::Event;
 use crate::lives::Tickets;
+use crate::order::Change;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Place, Word, pages};
-use crate::vmids::Need;
+use crate::vmids::{Need, Writer};
 
 impl Checker {
     pub(super) fn give(&mut self, line: u64, frames: Range<u64>, tickets: Tickets) {
@@ -18,16 +19,14 @@ impl Checker {
         while let Some(frame) = self.lives.any_open(&frames)
             && self.hasten_free(frame, end)
         {}
+        self.settle_life(frames.clone(), tickets, Change::Give);
         if let Some(frame) = self.lives.any_given(&frames, begin)
-            && self.are_certain(&(frame..frame + 1), tickets, true)
+            && self.are_given_for_certain(&(frame..frame + 1), tickets)
         {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
         }
         for table in self.tables.known_in(&frames) {
-            if self.lives.any_given(&(table..table + 1), begin).is_some() {
-                continue;
-            }
             if self.is_table_over(table, begin) {
                 self.tables.detach(table, &mut Vec::new());
                 self.end_table(table, begin);
@@ -37,8 +36,19 @@ impl Checker {
             }
         }
         if self.free_early.any_in(&frames).is_some() {
+            let is_certain = self.are_certain(&frames, tickets);
             for stale in self.stale.values_mut().flatten() {
-                let is_before = stale.needs.iter().any(|need| need.end < begin);
+                if stale.live && stale.word.1 != ENTRIES && frames.contains(&stale.word.0) {
+                    // It was in a table that is empty now.
+                    (stale.live, stale.writer) = (false, Writer::nobody(tickets));
+                    stale.certain &= is_certain;
+                }
+                let is_free = |need: &Need| {
+                    let common =
+                        need.frames.start.max(frames.start)..need.frames.end.min(frames.end);
+                    need.end < begin && !common.is_empty()
+                };
+                let is_before = stale.needs.iter().any(is_free);
                 stale.is_given |= is_before && has(stale.kind, stale.level, &frames);
             }
             self.free_early.remove(frames.clone());
@@ -52,15 +62,36 @@ impl Checker {
     pub(super) fn free(&mut self, line: u64, (frame, order): (u64, u32), tickets: Tickets) {
         let (begin, end) = tickets;
         let frames = frame..frame + (1 << order);
-        self.settle_free(frames.clone(), tickets);
+        self.settle_life(frames.clone(), tickets, Change::Free);
         self.dirty.remove(frames.clone());
-        for table in self.tables.known_in(&frames) {
+        // A table that is free may map itself.
+        let mapped: Vec<(Found, bool)> = self
+            .mapping(frame, order, tickets)
+            .into_iter()
+            .map(|found| {
+                let is_certain = self.leads_for_certain(found.word, tickets, None)
+                    && self.is_root_settled(found.root, tickets)
+                    && self.is_placed_for_certain(found.word.0, tickets);
+                (found, is_certain)
+            })
+            .collect();
+        let mut tables = self.tables.known_in(&frames);
+        // Of some, all writes wait for one before.
+        tables.extend(self.waiting.range(frames.clone()).map(|(table, _)| *table));
+        tables.sort_unstable();
+        tables.dedup();
+        for table in tables {
             self.free_table(line, table, tickets);
         }
         // What was taken away, and TLBs may have still.
-        let certain = self.are_certain(&frames, tickets, true);
+        let certain = self.are_certain(&frames, tickets);
         for stale in self.stale.values_mut().flatten() {
-            if !certain || stale.writer.tickets.0 >= end || !has(stale.kind, stale.level, &frames) {
+            // What is there still is found by what maps it.
+            if !certain
+                || stale.live
+                || stale.writer.tickets.1 >= begin
+                || !has(stale.kind, stale.level, &frames)
+            {
                 continue;
             }
             let (rule, what) = match stale.kind {
@@ -77,17 +108,18 @@ impl Checker {
                     (Rule::FrameFreed, what)
                 }
             };
-            stale.needs.push(Need { rule, line, end, what, used: None });
-            self.free_early.insert(frames.clone());
+            let frames = frames.clone();
+            stale.needs.push(Need { rule, line, end, what, frames: frames.clone(), used: None });
+            self.free_early.insert(frames);
         }
-        for found in self.mapping(frame, order, tickets) {
+        for (found, is_mapped_for_certain) in mapped {
             let what =
                 format!("a frame from {frame:#x} on is free, and {} maps it", describe(&found));
-            let need = Need { rule: Rule::FrameFreed, line, end, what, used: None };
-            let certain = certain
-                && self.is_certain(found.word, tickets, false)
-                && self.is_placed_for_certain(found.word.0, tickets);
-            self.add_live(&found, begin, &need, certain);
+            let rule = Rule::FrameFreed;
+            let need = Need { rule, line, end, what, frames: frames.clone(), used: None };
+            let certain = certain && is_mapped_for_certain;
+            self.free_early.insert(frames.clone());
+            self.add_live(&found, tickets, &need, certain);
             if certain {
                 let since = Since::Mapped(self.tables.since(&found));
                 self.note_overdue(found, since, need);
@@ -110,19 +142,28 @@ impl Checker {
         if let Some(Place { root, level, gfn }) = self.tables.get(table).and_then(|one| one.place) {
             // It hangs in its tree still. That is for a root that no CPU is on any more.
             let what = format!("table {table:#x}, which guest frame {gfn:#x} is found by, is free");
-            let need = Need { rule: Rule::TableFreed, line, end, what, used: None };
+            let (rule, frames) = (Rule::TableFreed, table..table + 1);
+            let need = Need { rule, line, end, what, frames, used: None };
             let kind = Kind::Table(table);
             let word = (table, ENTRIES);
             let found = Found { word, root, level: level + 1, gfn, bits: 0, kind };
             let path = self.tables.path(table);
             let by = path.last().copied();
-            let certain = self.are_certain(&(table..table + 1), tickets, true)
+            let certain = self.are_certain(&(table..table + 1), tickets)
+                && !self.may_be_elsewhere(table)
                 && path.into_iter().all(|word| self.is_certain(word, tickets, false));
-            self.add_live(&found, begin, &need, certain);
+            self.hasten_enters(root, end);
+            self.add_live(&found, tickets, &need, certain);
+            self.free_early.insert(table..table + 1);
             if certain {
                 self.note_overdue(found, Since::Led(by), need);
             }
-            self.tables.detach(table, &mut Vec::new());
+            // TLBs may have what it had.
+            let mut gone = Vec::new();
+            self.tables.detach(table, &mut gone);
+            for found in gone {
+                self.add_unknown(&found, tickets, false);
+            }
         }
         self.end_table(table, begin);
     }
@@ -130,7 +171,7 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
-        self.lives.of(frame).doubtful < begin
+        self.lives.of(frame).doubtful() < begin
             && self.tables.get(frame).is_some_and(|table| table.reach < begin)
     }
 
@@ -193,16 +234,15 @@ impl Checker {
     }
 
     /// What is wrong if one of `frames` is free for certain when an event comes at `tickets`, of which `what` says what it
-    /// does to them; and `own`, whether it is part of their lives.
+    /// does to them.
     pub(super) fn free_for_certain(
         &mut self,
         frames: &Range<u64>,
         tickets: Tickets,
-        own: bool,
         what: &str,
     ) -> Option<String> {
         let frame = self.any_free(frames, tickets)?;
-        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own);
+        let is_certain = self.are_given_for_certain(&(frame..frame + 1), tickets);
         is_certain.then(|| format!("frame {frame:#x} is free, and {what}"))
     }
 
@@ -213,9 +253,8 @@ impl Checker {
         frames: &Range<u64>,
         tickets: Tickets,
         what: &str,
-        own: bool,
     ) {
-        if let Some(what) = self.free_for_certain(frames, tickets, own, what) {
+        if let Some(what) = self.free_for_certain(frames, tickets, what) {
             self.report(line, Rule::FreeFrame, what);
         }
     }
@@ -230,14 +269,15 @@ impl Checker {
         line: u64,
         word: Word,
         what: String,
-        (begin, end): Tickets,
+        tickets: Tickets,
         certain: bool,
     ) {
+        let (_, end) = tickets;
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
         if self.may_be_entered(found.root, end) {
-            let need = Need { rule, line, end, what, used: None };
-            self.add_live(&found, begin, &need, certain);
+            let need = Need { rule, line, end, what, frames: 0..0, used: None };
+            self.add_live(&found, tickets, &need, certain);
             if certain {
                 let since = Since::Mapped(self.tables.since(&found));
                 self.note_overdue(found, since, need);
@@ -258,9 +298,9 @@ impl Checker {
         let (begin, end) = tickets;
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
-            if linked.is_some_and(|(_, last)| last < begin)
+            if (linked.is_some_and(|(_, last)| last < begin) || self.comes_as_root(table, tickets))
                 && !self.hasten_free(table, end)
-                && self.are_certain(&(table..table + 1), tickets, false)
+                && self.are_certain(&(table..table + 1), tickets)
                 && self.is_walked(table, tickets)
             {
                 return Some(format!("table {table:#x} {what}"));
@@ -278,25 +318,20 @@ impl Checker {
         }
         let all = self.stale.iter().flat_map(|(vmid, list)| list.iter().map(|one| (*vmid, one)));
         let mut tables = all.filter(|(_, stale)| stale.kind == Kind::Table(frame));
-        tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))
+        tables.any(|(vmid, stale)| {
+            stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)
+        })
     }
 
     /// Reports what [`Checker::mapped_for_certain`] finds wrong.
-    pub(super) fn check_unmapped(
-        &mut self,
-        line: u64,
-        table: u64,
-        tickets: Tickets,
-        own: bool,
-        what: &str,
-    ) {
-        if let Some(what) = self.mapped_for_certain(table, tickets, own, what) {
+    pub(super) fn check_unmapped(&mut self, line: u64, table: u64, tickets: Tickets, what: &str) {
+        if let Some(what) = self.mapped_for_certain(table, tickets, what) {
             self.report(line, Rule::TableMapped, what);
         }
     }
 
     /// What is wrong if the table in `frame` is mapped for certain when an event comes at `tickets`, of which `what` says
-    /// what it does to it; and `own`, whether it is part of the frame's life.
+    /// what it does to it.
     ///
     /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
     /// the frame become a table meanwhile.
@@ -304,7 +339,6 @@ impl Checker {
         &mut self,
         frame: u64,
         tickets: Tickets,
-        own: bool,
         what: &str,
     ) -> Option<String> {
         let entries = self.mapping(frame, 0, tickets);
@@ -312,7 +346,7 @@ impl Checker {
         let is_of_this_life =
             |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
         let found = entries.iter().find(is_of_this_life)?;
-        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own)
+        let is_certain = self.are_certain(&(frame..frame + 1), tickets)
             && self.is_certain(found.word, tickets, false)
             && self.is_placed_for_certain(found.word.0, tickets);
         is_certain.then(|| format!("table {frame:#x} {what}, and {} maps it", describe(found)))

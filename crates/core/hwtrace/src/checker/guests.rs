@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Checker, note_use};
+use super::{Checker, Inside, note_use};
 use crate::event::{Event, Record, Scope};
 use crate::lives::Tickets;
 use crate::rules::Rule;
@@ -12,13 +12,21 @@ impl Checker {
     pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
         let Record { begin, end, cpu, .. } = *record;
         let is_alone = self.is_alone((tlb, vmid), (begin, end));
+        let life = self.root_lives.entry(top).or_default();
+        life.entered = life.entered.max(end);
         self.check_ordered(line, cpu, (begin, end), "the guest");
+        if !self.may_be_taken(vmid, (begin, end)) {
+            let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
+            self.report(line, Rule::VmidNotTaken, what);
+        }
         let is_it = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
         if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {
             self.note_stay((tlb, vmid), top, (begin, end));
             // It may have come before that.
-            let was_there = self.gone.get(&top).is_some_and(|gone| *gone > begin);
-            if !was_there && self.are_certain(&(top..top + 1), (begin, end), false) {
+            let was_there = self.root_lives.get(&top).is_some_and(|life| life.gone > begin);
+            if was_there || !self.is_root_certain(top, (begin, end)) {
+                self.doubt_exposure(vmid);
+            } else {
                 self.report(line, Rule::RootGone, format!("{top:#x} is entered, and is no root"));
             }
             return;
@@ -26,20 +34,22 @@ impl Checker {
         if let Some(root) = self.tables.roots.get_mut(&top) {
             root.is_entered = true;
         }
-        if !self.may_be_taken(vmid, (begin, end)) {
-            let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
-            self.report(line, Rule::VmidNotTaken, what);
+        if self.lingering.get(&vmid).is_some_and(|root| *root != Some(top)) {
+            self.mixed.insert(vmid);
         }
         if let Some(exposure) = self.exposures.get(&vmid)
             && exposure.root != Some(top)
         {
-            if exposure.since >= begin {
-                // It may have come before that, and what came of it is over.
+            self.mixed.insert(vmid);
+            if exposure.since >= begin && exposure.since != u64::MAX {
+                // It may have come before that, and what came of it is over. Or it is what holds from now on.
+                self.doubt_exposure(vmid);
                 self.note_stay((tlb, vmid), top, (begin, end));
+                self.inside.remove(&(tlb, vmid));
                 return;
             }
             let tops = [top, exposure.top];
-            let is_certain = |top: u64| self.are_certain(&(top..top + 1), (begin, end), false);
+            let is_certain = |top: u64| self.is_root_certain(top, (begin, end));
             let are_roots_certain = tops.into_iter().all(is_certain);
             if !self.may_be_forgotten(vmid, top, (begin, end)) && are_roots_certain {
                 let what = format!(
@@ -51,8 +61,15 @@ impl Checker {
         }
         let may_be_out = self.note_stay((tlb, vmid), top, (begin, end));
         // Of another root, perhaps, that was in the frame before.
-        let is_certain = is_alone && self.are_certain(&(top..top + 1), (begin, end), false);
+        let is_root_certain = self.is_root_certain(top, (begin, end));
+        if !is_root_certain {
+            self.mixed.insert(vmid);
+        }
+        let is_certain = is_alone && is_root_certain;
         let since = if is_certain { end } else { u64::MAX };
+        if !may_be_out {
+            self.inside.insert((tlb, vmid), Inside { root: top, since });
+        }
         let issued = self.issued.values_mut().flatten().filter(|issued| begin > issued.end);
         for whole in issued.flat_map(|issued| &mut issued.whole).filter(|one| one.vmid == vmid) {
             whole.entered = whole.entered.min(since);
@@ -64,6 +81,7 @@ impl Checker {
             since,
             entered: end,
             left: 0,
+            out: 0,
             inside: HashMap::new(),
             enters: 0,
         });
@@ -76,6 +94,15 @@ impl Checker {
         }
         if is_first {
             self.expose_overdue(vmid, top, (begin, end));
+        }
+    }
+
+    /// Of which root TLBs have something under `vmid`, and which CPUs are in its guest, is not known for certain.
+    pub(super) fn doubt_exposure(&mut self, vmid: u16) {
+        self.mixed.insert(vmid);
+        if let Some(exposure) = self.exposures.get_mut(&vmid) {
+            exposure.since = u64::MAX;
+            exposure.inside.values_mut().for_each(|entered| *entered = u64::MAX);
         }
     }
 
@@ -102,7 +129,9 @@ impl Checker {
             stay.left = Some(tickets);
         }
         stay.out = stay.out.max(tickets.1);
+        self.inside.remove(&(tlb, vmid));
         let Some(exposure) = self.exposures.get_mut(&vmid) else { return };
+        exposure.out = exposure.out.max(tickets.1);
         let Some(entered) = exposure.inside.remove(&tlb) else { return };
         if !is_alone || entered == u64::MAX {
             return;
@@ -118,13 +147,18 @@ impl Checker {
         }
     }
 
-    /// Whether a CPU is in the guest under `vmid` for certain when an event comes at `tickets`.
-    pub(super) fn is_inside(&mut self, vmid: u16, (begin, end): Tickets) -> bool {
+    /// Whether a CPU is in a guest that `is_it` says so of, by the VMID and the root, for certain when an event comes at
+    /// `tickets`.
+    pub(super) fn is_inside(
+        &mut self,
+        (begin, end): Tickets,
+        is_it: impl Fn(u16, u64) -> bool,
+    ) -> bool {
         loop {
-            let inside = self.exposures.get(&vmid).into_iter().flat_map(|one| &one.inside);
-            let certain = inside.filter(|(_, entered)| **entered < begin);
-            let Some(tlb) = certain.map(|(tlb, _)| *tlb).min() else { return false };
-            if !self.hasten_leave((tlb, vmid), end) {
+            let mut inside = self.inside.iter().filter(|(_, one)| one.since < begin);
+            let found = inside.find(|((_, vmid), one)| is_it(*vmid, one.root));
+            let Some((who, _)) = found else { return false };
+            if !self.hasten_leave(*who, end) {
                 return true;
             }
         }

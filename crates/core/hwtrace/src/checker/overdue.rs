@@ -27,8 +27,15 @@ impl Checker {
     /// Notes that something of the tree of a root is free.
     pub(super) fn note_overdue(&mut self, found: Found, since: Since, need: Need) {
         let all = self.overdue.entry(found.root).or_default();
-        all.retain(|one| one.found.word != found.word);
+        all.retain(|one| (one.found.word, one.need.rule) != (found.word, need.rule));
         all.push(Overdue { found, since, need });
+    }
+
+    /// Notes that entry `by`, of the tree of the root at `root`, is written: what it led to is found by it no more.
+    pub(super) fn end_overdue(&mut self, root: u64, by: Word) {
+        if let Some(all) = self.overdue.get_mut(&root) {
+            all.retain(|one| one.since != Since::Led(Some(by)));
+        }
     }
 
     /// TLBs may have what is in the tree of the root at `top` under `vmid` from now on, since a CPU enters the guest at
@@ -39,19 +46,17 @@ impl Checker {
         for Overdue { found, since, need } in &all {
             let is_certain = match *since {
                 Since::Mapped(_) => {
-                    self.leads_for_certain(found.word, tickets, None, &(0..0))
+                    self.leads_for_certain(found.word, tickets, None)
                         && self.is_placed_for_certain(found.word.0, tickets)
                 }
                 Since::Led(Some(by)) => {
-                    self.leads_for_certain(by, tickets, None, &(0..0))
-                        && self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
+                    self.leads_for_certain(by, tickets, None)
+                        && self.are_certain(&(found.word.0..found.word.0 + 1), tickets)
                 }
-                Since::Led(None) => {
-                    self.are_certain(&(found.word.0..found.word.0 + 1), tickets, false)
-                }
+                Since::Led(None) => self.are_certain(&(found.word.0..found.word.0 + 1), tickets),
             };
             if is_certain {
-                let writer = Writer::nobody(tickets.0);
+                let writer = Writer::nobody(tickets);
                 self.push_stale(vmid, Stale::new(found, writer, (vec![need.clone()], true, true)));
             }
         }
@@ -67,13 +72,12 @@ impl Checker {
                 self.tables.found(found.word) == Some(*found)
                     && Since::Mapped(self.tables.since(found)) == *since
             }
-            // If it is in a tree, it is another one, in the same frame.
-            Since::Led(by) => {
-                self.tables.get(table).is_none_or(|table| table.place.is_none())
-                    && by.is_none_or(|by| {
-                        self.tables.found(by).is_some_and(|above| above.kind == Kind::Table(table))
-                    })
-            }
+            // The frame may be another table meanwhile. A walk comes to it all the same.
+            Since::Led(Some(by)) => self.tables.found(by).is_some_and(|above| {
+                above.kind == Kind::Table(table) && self.table_of(&above).is_none()
+            }),
+            // Until the root is gone.
+            Since::Led(None) => true,
         }
     }
 }

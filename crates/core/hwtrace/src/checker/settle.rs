@@ -36,14 +36,33 @@ impl Checker {
         }
     }
 
-    /// Takes first what was written into tables in `frames`, which are about to be free.
-    pub(super) fn settle_free(&mut self, frames: Range<u64>, (begin, end): Tickets) {
+    /// Takes first what was written into tables in `frames`, which are about to be free, or given out: `change` says so.
+    pub(super) fn settle_life(
+        &mut self,
+        frames: Range<u64>,
+        (begin, end): Tickets,
+        change: Change,
+    ) {
         let limit = self.limit(end);
         for word in self.window.written(frames) {
             let overlaps =
                 |number: &u64| self.window.get(*number).is_some_and(|one| one.begin < limit);
             if self.window.writes(word).iter().any(overlaps) {
-                self.settle(word, Item { begin, end, change: Change::Free });
+                self.settle(word, Item { begin, end, change });
+            }
+        }
+    }
+
+    /// Takes first what was written into entries of `table` that are about to be filled.
+    pub(super) fn settle_fill(&mut self, table: u64, record: &Record) {
+        let limit = self.limit(record.end);
+        for word in self.window.written(table..table + 1) {
+            let overlaps =
+                |number: &u64| self.window.get(*number).is_some_and(|one| one.begin < limit);
+            if self.window.writes(word).iter().any(overlaps)
+                && let Some(change) = self.change_of(word, &record.event)
+            {
+                self.settle(word, Item { begin: record.begin, end: record.end, change });
             }
         }
     }
@@ -60,11 +79,16 @@ impl Checker {
         let is_same = |one, other| self.is_same(word.0, one | marks, other | marks);
         let only: Vec<Item> = items.iter().map(|(_, item)| *item).collect();
         let Some(order) = order(present, &only, &is_same) else { return };
+        // What comes after a record that is being taken for certain is not taken before that one.
+        let limit = self.limit(own.end);
         for number in order {
             match items[number].0 {
                 Source::Own => break,
                 Source::Taken => {}
                 Source::Window(number) => {
+                    if self.window.get(number).is_some_and(|one| one.begin >= limit) {
+                        break;
+                    }
                     let is_write = self.window.get(number).and_then(word_of).is_some();
                     if !is_write {
                         self.hasten_this(number);

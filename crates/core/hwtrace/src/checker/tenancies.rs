@@ -34,7 +34,7 @@ impl Checker {
         if tenancy.given.is_none_or(|(_, end)| end < tickets.1) {
             tenancy.given = Some(tickets);
         }
-        if self.is_inside(vmid, tickets) {
+        if self.is_inside(tickets, |of, _| of == vmid) {
             let what = format!("VMID {vmid} is given back, and a CPU is in the guest under it");
             self.report(line, Rule::VmidNotTaken, what);
         }

@@ -14,24 +14,29 @@ impl Checker {
         let Record { begin, end, .. } = *record;
         let tickets = (begin, end);
         let frames = top..top + (1 << order);
-        self.check_given(line, &frames, tickets, "is a root", true);
+        self.check_given(line, &frames, tickets, "is a root");
         for table in frames.clone() {
-            self.check_unmapped(line, table, tickets, true, "is part of a root");
+            self.check_unmapped(line, table, tickets, "is part of a root");
         }
         let mut is_twice = false;
         for table in frames.clone() {
             let twice = Twice { table, by: None };
-            is_twice |= !self.vacate(table, end)
-                && self.is_twice_for_certain(twice, tickets, None, &frames);
+            is_twice |= !self.vacate(table, end) && self.is_twice_for_certain(twice, tickets, None);
         }
-        let root = Root { order, levels, family, is_entered: false };
+        let before = self.tables.roots.get(&top).map_or(0, |root| 1 << root.order);
+        for table in frames.end..frames.end.max(top + before) {
+            self.leave_tree(top, table, tickets);
+        }
+        // By an event that was taken before, and may have come after.
+        let is_entered = self.root_lives.get(&top).is_some_and(|life| life.entered > begin);
+        let root = Root { order, levels, family, is_entered };
         if let Err(twice) = self.tables.add_root(top, root, tickets) {
-            is_twice |= self.is_twice_for_certain(twice, tickets, None, &frames);
+            is_twice |= self.is_twice_for_certain(twice, tickets, None);
         }
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
-        let arrival = Arrival { line, tickets, by: None, fresh: frames.clone() };
+        let arrival = Arrival { line, tickets, by: None };
         for table in frames.clone() {
             self.check_arrivals(table, &arrival, true);
         }
@@ -49,22 +54,37 @@ impl Checker {
             self.hasten(end, |one| is_it(&one.event));
         }
         let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
-        self.gone.insert(top, end);
+        self.root_lives.entry(top).or_default().gone = end;
         self.overdue.remove(&top);
+        for root in self.lingering.values_mut().filter(|root| **root == Some(top)) {
+            *root = None;
+        }
         for table in top..top + (1 << order) {
-            self.tables.detach(table, &mut Vec::new());
+            self.leave_tree(top, table, (begin, end));
+        }
+        if self.is_inside((begin, end), |_, root| root == top) {
+            let what = format!("root {top:#x} is gone, and a CPU is in its guest");
+            self.report(line, Rule::RootGone, what);
         }
         for vmid in self.exposed(top) {
-            if self.is_inside(vmid, (begin, end)) {
-                let what =
-                    format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
-                self.report(line, Rule::RootGone, what);
-            }
-            // One that was entered later may be another, in the same frame.
-            if let Some(exposure) = self.exposures.get_mut(&vmid)
-                && exposure.entered < begin
-            {
+            if self.exposures.get(&vmid).is_some_and(|exposure| exposure.entered > begin) {
+                // What was entered may be another root, in the same frame.
+                self.doubt_exposure(vmid);
+            } else if let Some(exposure) = self.exposures.get_mut(&vmid) {
                 exposure.root = None;
+            }
+        }
+    }
+
+    /// The table in frame `table` is no part of the root at `top` any more, since an event at `tickets`. It may be of another
+    /// root meanwhile.
+    fn leave_tree(&mut self, top: u64, table: u64, tickets: Tickets) {
+        let place = self.tables.get(table).and_then(|table| table.place);
+        if place.is_some_and(|place| place.root == top) {
+            let mut gone = Vec::new();
+            self.tables.detach(table, &mut gone);
+            for found in gone {
+                self.add_unknown(&found, tickets, false);
             }
         }
     }
@@ -73,32 +93,40 @@ impl Checker {
         let Event::Fill { index, count, value, step, .. } = record.event else { return };
         let Record { begin, end, .. } = *record;
         if self.is_free(table, (begin, end)) {
-            if self.are_certain(&(table..table + 1), (begin, end), true) {
+            if self.are_given_for_certain(&(table..table + 1), (begin, end)) {
                 let what = format!("table {table:#x} is filled, and its frame is free");
                 self.report(line, Rule::WriteAfterFree, what);
             }
             return;
         }
+        self.settle_fill(table, record);
         let known = self.tables.table(table);
         if known.linked.is_some() || known.filled + count > ENTRIES {
             // Another one, in the same frame.
             self.hasten_give(table, end);
         }
         let is_led = !self.hasten_unlink(table, end);
-        if is_led && self.stays_for_certain(table, (begin, end), true) {
+        if is_led && self.is_placed_for_certain(table, (begin, end)) {
             let what = format!("table {table:#x} is filled, and is in a tree: what it had is lost");
             self.report(line, Rule::LostWrite, what);
         }
-        self.check_unmapped(line, table, (begin, end), true, "is filled");
+        self.check_unmapped(line, table, (begin, end), "is filled");
+        // What they left is gone.
+        self.lost_before(table, begin);
         self.tables.table(table).filled += count;
-        for number in 0..count {
-            let word = (table, index + number);
-            self.tables.delist(word, &mut Vec::new());
-            let bits = value.wrapping_add(step.wrapping_mul(u64::from(number)));
-            self.tables.put(word, bits, end);
-            let _ = self.tables.enlist(word, (begin, end));
+        let is_filled = |one: &u32| (index..index + count).contains(one);
+        for one in self.tables.present(table).into_iter().filter(is_filled) {
+            self.tables.delist((table, one), &mut Vec::new());
+        }
+        let bits = |number| value.wrapping_add(step.wrapping_mul(number));
+        self.tables.fill((table, index), (0..u64::from(count)).map(bits), end);
+        for one in self.tables.present(table).into_iter().filter(is_filled) {
+            let _ = self.tables.enlist((table, one), (begin, end));
         }
         self.apply_waiting(table);
+        if self.is_placed(table) {
+            self.apply_known();
+        }
     }
 
     /// Has the table in `frame` in no tree, by what is written down later. False where it stays in one.

@@ -92,9 +92,15 @@ impl Checker {
 
     /// Says so of the first write of the table that found what no CPU has written, and goes on from there.
     pub(super) fn lost(&mut self, table: u64) {
-        while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
+        self.lost_before(table, u64::MAX);
+    }
+
+    /// The same, of the writes that came before an event that begins at `before`.
+    pub(super) fn lost_before(&mut self, table: u64, before: u64) {
+        while let Some(waiting) = self.waiting.get_mut(&table)
+            && let Some(first) = waiting.iter().position(|(_, record)| record.end < before)
         {
-            let (line, record) = waiting.remove(0);
+            let (line, record) = waiting.remove(first);
             if self.lives.of(table).may_end_after(record.begin) {
                 // It may be of a table that was in the frame before.
                 self.doubt_write(&record);
@@ -122,7 +128,7 @@ impl Checker {
         };
         let (word, tickets) = ((table, index), (begin, end));
         if self.is_free(table, tickets) {
-            if self.are_certain(&(table..table + 1), tickets, false) {
+            if self.are_given_for_certain(&(table..table + 1), tickets) {
                 let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
                 self.report(line, Rule::WriteAfterFree, what);
             }
@@ -137,10 +143,11 @@ impl Checker {
         let is_placed =
             self.tables.found(word).is_some() || may_be_linked && self.hasten_link(table, end);
         if !is_placed && self.is_certain(word, tickets, true) {
-            self.check_unmapped(line, table, tickets, false, "is written");
+            self.check_unmapped(line, table, tickets, "is written");
         }
         let Some(before) = self.tables.found(word) else {
             self.tables.put(word, new, end);
+            self.end_live(word, new, tickets, cpu);
             return;
         };
         let family = self.tables.get(table).and_then(|table| table.family);
@@ -158,6 +165,14 @@ impl Checker {
         let after = family.kind(level, new);
         let comes = Found { bits: new, kind: after, ..before };
         let Wrong { free, rules } = self.check_new(&comes, family, tickets);
+        if self.tables.found(word).is_none() {
+            // What was asked for has taken the table out of its tree. TLBs may have what it came to have.
+            self.add_unknown(&comes, tickets, true);
+            if !self.lives.of(table).is_over() {
+                self.tables.put(word, new, end);
+            }
+            return;
+        }
         // If that is not certain, the write may be of the table that was in the frame before, or of the next.
         for (rule, what) in rules.into_iter().filter(|_| certain) {
             self.report(line, rule, what);
@@ -165,6 +180,9 @@ impl Checker {
         let mut gone = Vec::new();
         self.tables.delist(word, &mut gone);
         self.tables.put(word, new, end);
+        if after != before.kind {
+            self.end_overdue(before.root, word);
+        }
         if family.takes_away(level, old, new) {
             let writer = Writer { cpu, tickets, is_seen_late: family.sees_late() };
             self.hasten_enters(before.root, end);
@@ -183,15 +201,15 @@ impl Checker {
             self.map_free(line, word, what, tickets, certain);
         }
         if let Some(below) = self.table_of(&comes) {
-            let arrival = Arrival { line, tickets, by: Some(word), fresh: 0..0 };
+            let arrival = Arrival { line, tickets, by: Some(word) };
             self.check_arrivals(below, &arrival, certain);
         }
         self.explain(begin);
         for kind in [before.kind, after] {
             if let Kind::Table(below) = kind {
-                self.lives.happen(below..below + 1, tickets);
+                self.lives.link(below..below + 1, tickets);
                 if !certain {
-                    self.lives.doubt(below..below + 1, end);
+                    self.lives.doubt_link(below..below + 1, end);
                 }
             }
         }
@@ -205,11 +223,11 @@ impl Checker {
     fn enlist(&mut self, line: u64, word: Word, tickets: Tickets) {
         let (_, end) = tickets;
         while let Err(twice) = self.tables.enlist(word, tickets) {
-            let is_certain = self.is_twice_for_certain(twice, tickets, Some(word), &(0..0));
+            let is_certain = self.is_twice_for_certain(twice, tickets, Some(word));
             let Twice { table, .. } = twice;
             self.tables.delist(word, &mut Vec::new());
             // Which of its places it has from now on is not known.
-            self.lives.doubt(table..table + 1, end);
+            self.tables.table(table).may_be_elsewhere |= !is_certain;
             // If it is in no place without this entry, the entry leads to it twice by itself: nothing that comes later
             // ends that.
             if !self.is_placed(table) || !self.vacate(table, end) {
@@ -238,7 +256,7 @@ impl Checker {
     }
 
     /// Has the root at `root` be entered under each VMID under which it may have been before `before`.
-    fn hasten_enters(&mut self, root: u64, before: u64) {
+    pub(super) fn hasten_enters(&mut self, root: u64, before: u64) {
         for vmid in self.window.entered(root) {
             if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
                 let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));

@@ -7,7 +7,7 @@ mod faults;
 mod life;
 mod owners;
 mod wide;
-#[path = "../common/wider.rs"]
+#[path = "../../../../core/hwtrace/tests/common/wider.rs"]
 mod wider;
 
 use mayfly_hwtrace::{Checker, Record, Rule};

@@ -51,6 +51,16 @@ const fn in_doubt(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("in_doubt", test), "left: ")
 }
 
+/// A rule that one order of the tickets keeps.
+const fn one_order(test: &'static str, rule: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("one_order", test), rule)
+}
+
+/// A fault that comes with another one.
+const fn beside(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("beside_another", test), "beside_another.rs")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
@@ -65,8 +75,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a frame that is free is mapped nowhere",
         edits: &[(
             "core/hwtrace/src/checker/frames.rs",
-            "in self.mapping(frame, order, tickets)",
-            "in self.mapping(frame, order, tickets).into_iter().take(0)",
+            "in mapped {",
+            "in mapped.into_iter().take(0) {",
         )],
         killer: rule("a_frame_is_not_freed_while_it_is_mapped_for_a_guest"),
     },
@@ -92,7 +102,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a frame that is free is used by no guest",
         edits: &[(
             "core/hwtrace/src/checker/accesses.rs",
-            r#"self.check_given(line, &frames, tickets, "a guest uses it", false);"#,
+            r#"self.check_given(line, &frames, tickets, "a guest uses it");"#,
             "",
         )],
         killer: missed("a_frame_that_is_free_is_accessed", "free-frame at"),
@@ -181,8 +191,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a processor that has left a guest uses nothing of it",
         edits: &[(
             "core/hwtrace/src/checker/accesses.rs",
-            "if self.is_outside(tlb, vmid, tickets) {",
-            "if self.is_outside(tlb, vmid, tickets) && tlb == u32::MAX {",
+            "let is_outside = self.is_outside(tlb, vmid, tickets);",
+            "let is_outside = self.is_outside(tlb, vmid, tickets) && tlb == u32::MAX;",
         )],
         killer: missed("a_tlb_is_used_by_a_cpu_that_has_left_the_guest", "access-outside at"),
     },
@@ -190,8 +200,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a processor may have left a guest by what is written down later",
         edits: &[(
             "core/hwtrace/src/checker/guests.rs",
-            "if !self.hasten_leave((tlb, vmid), end) {",
-            "if tlb != u32::MAX {",
+            "if !self.hasten_leave(*who, end) {",
+            "if who.0 != u32::MAX {",
         )],
         killer: false_alarm("a_vmid_may_be_given_back_while_its_guest_is_left"),
     },
@@ -249,7 +259,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a table is in doubt where the entry that leads to it is",
         edits: &[
-            ("core/hwtrace/src/checker/writes.rs", "self.lives.doubt(below..below + 1, end);", ""),
+            (
+                "core/hwtrace/src/checker/writes.rs",
+                "self.lives.doubt_link(below..below + 1, end);",
+                "",
+            ),
             ("core/hwtrace/src/checker/frames.rs", "&& self.is_walked(table, tickets)", ""),
         ],
         killer: another_life(
@@ -301,7 +315,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[
             (
                 "core/hwtrace/src/checker/doubts.rs",
-                "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+                "self.are_certain(&(table..table + 1), tickets)\n            && ",
                 "",
             ),
             // Its own entry is not, either.
@@ -331,7 +345,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that is linked is no root since its frame may have been given out",
         edits: &[(
             "core/hwtrace/src/checker/doubts.rs",
-            "self.are_certain(&(table..table + 1), tickets, fresh.contains(&table))\n            && ",
+            "self.are_certain(&(table..table + 1), tickets)\n            && ",
             "",
         )],
         killer: twice(
@@ -354,11 +368,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "the place of a table that two entries may lead to is in doubt",
-        edits: &[(
-            "core/hwtrace/src/checker/writes.rs",
-            "self.lives.doubt(table..table + 1, end);",
-            "",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/checker/writes.rs",
+                "self.tables.table(table).may_be_elsewhere |= !is_certain;",
+                "",
+            ),
+            (
+                "core/hwtrace/src/checker/accesses.rs",
+                "&& self.tables.are_in_place(root, words)",
+                "",
+            ),
+        ],
         killer: twice(
             "a_guest_may_have_a_page_by_a_table_that_a_root_led_to_which_is_freed_meanwhile",
         ),
@@ -459,7 +480,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest becomes no root",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            r#"self.check_unmapped(line, table, tickets, true, "is part of a root");"#,
+            r#"self.check_unmapped(line, table, tickets, "is part of a root");"#,
             "let _ = table;",
         )],
         killer: page("a_guests_page_becomes_a_root"),
@@ -468,7 +489,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest is not written as a table",
         edits: &[(
             "core/hwtrace/src/checker/writes.rs",
-            r#"self.check_unmapped(line, table, tickets, false, "is written");"#,
+            r#"self.check_unmapped(line, table, tickets, "is written");"#,
             "",
         )],
         killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
@@ -477,7 +498,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page of a guest is not filled as a table",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            r#"self.check_unmapped(line, table, (begin, end), true, "is filled");"#,
+            r#"self.check_unmapped(line, table, (begin, end), "is filled");"#,
             "",
         )],
         killer: page("a_table_is_written_whose_frame_a_guest_has_since"),
@@ -486,8 +507,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table is filled before it is in a tree",
         edits: &[(
             "core/hwtrace/src/checker/trees.rs",
-            "if is_led && self.stays_for_certain(table, (begin, end), true) {",
-            "if is_led && self.stays_for_certain(table, (begin, end), true) && count == 0 {",
+            "if is_led && self.is_placed_for_certain(table, (begin, end)) {",
+            "if is_led && self.is_placed_for_certain(table, (begin, end)) && count == 0 {",
         )],
         killer: Killer::new(
             Checker::Test,
@@ -509,5 +530,59 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "tables.any(|(vmid, stale)| !stale.certain && !self.may_be_complete(vmid, stale, end))",
         )],
         killer: page("a_table_that_was_unlinked_is_mapped"),
+    },
+    Mutant {
+        step: "a root may have come after it was gone",
+        edits: &[(
+            "core/hwtrace/src/checker/doubts.rs",
+            "self.is_root_settled(top, tickets)\n            && ",
+            "",
+        )],
+        killer: one_order(
+            "a_root_that_may_have_come_after_it_was_gone_is_there_when_its_frame_is_given_out",
+            "root-gone",
+        ),
+    },
+    Mutant {
+        step: "a VMID may be another root's by what is written down later",
+        edits: &[(
+            "core/hwtrace/src/checker/stale.rs",
+            "&& !self.may_be_reused(vmid, found.root, done)",
+            "",
+        )],
+        killer: one_order(
+            "a_table_may_be_freed_under_a_vmid_that_another_root_has_meanwhile",
+            "table-freed",
+        ),
+    },
+    Mutant {
+        step: "what an invalidation may have come before stays in TLBs",
+        edits: &[(
+            "core/hwtrace/src/checker/stale.rs",
+            "if !is_reached_for_certain {",
+            "if false {",
+        )],
+        killer: one_order(
+            "a_page_may_have_been_taken_away_after_an_invalidation_that_is_complete",
+            "stale-access",
+        ),
+    },
+    Mutant {
+        step: "a root that is free is one until it is gone",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "Since::Led(None) => true,",
+            "Since::Led(None) => self.tables.get(table).is_none_or(|table| table.place.is_none()),",
+        )],
+        killer: beside("a_guest_is_entered_when_its_root_is_free_and_has_become_a_table"),
+    },
+    Mutant {
+        step: "a table that is free is one until it is unlinked",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "self.table_of(&above).is_none()",
+            "self.tables.get(table).is_none_or(|table| table.place.is_none())",
+        )],
+        killer: beside("a_guest_is_entered_when_its_table_is_free_and_has_become_another_one"),
     },
 ];

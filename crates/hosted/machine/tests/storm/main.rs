@@ -15,7 +15,7 @@ mod memory;
 mod random;
 mod tally;
 mod vms;
-#[path = "../common/wider.rs"]
+#[path = "../../../../core/hwtrace/tests/common/wider.rs"]
 mod wider;
 
 use std::panic::resume_unwind;
