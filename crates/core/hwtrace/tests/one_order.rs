@@ -584,3 +584,17 @@ fn a_guest_may_have_been_entered_before_an_access_and_after_its_root_came() {
 ";
     keeps("free-frame", trace);
 }
+
+#[test]
+fn a_root_may_be_freed_whose_vmid_another_has_though_it_may_have_been_left_late() {
+    let trace = "1 2 2 root top=0x200 order=1 levels=1 format=arm-fwb
+3 4 2 root top=0x203 order=0 levels=1 format=arm-fwb
+5 6 0 enter tlb=0 top=0x203 vmid=1
+7 9 0 leave tlb=0 vmid=1
+8 10 0 tlbi-all id=2 vmid=1
+11 12 0 tlbi-sync id=2
+13 14 2 enter tlb=2 top=0x200 vmid=1
+15 16 1 free frame=0x203 order=0
+";
+    keeps("table-freed", trace);
+}

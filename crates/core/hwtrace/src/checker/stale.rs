@@ -81,7 +81,8 @@ impl Checker {
         (needs, is_given, live, certain): (Vec<Need>, bool, bool, bool),
     ) {
         let (begin, done) = writer.tickets;
-        let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
+        let exposure = self.exposures.get(&vmid).filter(|one| one.root == Some(found.root));
+        let is_exposed = exposure.is_some_and(|exposure| exposure.since < begin);
         // It may have been invalidated by one that is remembered no more.
         let certain = certain
             && is_exposed
