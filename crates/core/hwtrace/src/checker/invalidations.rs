@@ -3,7 +3,7 @@
 use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, Whole};
 use crate::event::{Event, Record, Scope};
 use crate::lives::Tickets;
-use crate::vmids::Stale;
+use crate::vmids::{Stale, Stay};
 use crate::window::Key;
 
 impl Checker {
@@ -164,7 +164,10 @@ impl Checker {
     fn end_exposure(&mut self, vmid: u16, (begin, end): Tickets) {
         let Some(exposure) = self.exposures.remove(&vmid) else { return };
         let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some();
-        if may_be_entered || exposure.out > begin {
+        // One that went in when it was not known of which root may be there still.
+        let is_inside =
+            |(who, stay): (&(u32, u16), &Stay)| who.1 == vmid && stay.entered > stay.out;
+        if may_be_entered || exposure.out > begin || self.stays.iter().any(is_inside) {
             self.lingering.insert(vmid, exposure.root);
         } else {
             self.lingering.remove(&vmid);
