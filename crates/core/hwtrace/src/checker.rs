@@ -39,6 +39,7 @@ mod forgotten;
 mod frames;
 mod guests;
 mod hasten;
+mod invalidations;
 mod overdue;
 mod settle;
 mod stale;

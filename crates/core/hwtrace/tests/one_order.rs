@@ -584,3 +584,32 @@ fn a_guest_may_have_been_entered_before_an_access_and_after_its_root_came() {
 ";
     keeps("free-frame", trace);
 }
+
+#[test]
+fn a_root_may_be_freed_whose_vmid_another_has_though_it_may_have_been_left_late() {
+    let trace = "1 2 2 root top=0x200 order=1 levels=1 format=arm-fwb
+3 4 2 root top=0x203 order=0 levels=1 format=arm-fwb
+5 6 0 enter tlb=0 top=0x203 vmid=1
+7 9 0 leave tlb=0 vmid=1
+8 10 0 tlbi-all id=2 vmid=1
+11 12 0 tlbi-sync id=2
+13 14 2 enter tlb=2 top=0x200 vmid=1
+15 16 1 free frame=0x203 order=0
+";
+    keeps("table-freed", trace);
+}
+
+#[test]
+fn a_guest_of_another_root_may_have_been_entered_and_not_left_when_its_vmid_is_invalidated() {
+    let trace = "1 2 1 root top=0x202 order=0 levels=3 format=arm-fwb
+3 4 1 root top=0x201 order=0 levels=1 format=arm-fwb
+5 7 0 enter tlb=0 top=0x202 vmid=2
+6 8 2 enter tlb=2 top=0x201 vmid=2
+9 10 0 leave tlb=0 vmid=2
+11 12 1 tlbi-all id=2 vmid=2
+13 14 1 tlbi-sync id=2
+15 16 1 enter tlb=1 top=0x201 vmid=2
+17 18 1 access tlb=1 vmid=2 gfn=0x0 frame=0x0 write=1
+";
+    keeps("stale-access", trace);
+}

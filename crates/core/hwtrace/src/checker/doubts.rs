@@ -59,7 +59,9 @@ impl Checker {
         let (begin, end) = tickets;
         let comes = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
         let is_own = self.own(tickets).is_some_and(comes);
-        let is_over = |life: &RootLife| life.doubtful == 0 && (is_own || life.reach < begin);
+        let is_over = |life: &RootLife| {
+            life.doubtful == 0 && (is_own || life.reach == 0 || life.reach < begin)
+        };
         self.root_lives.get(&top).is_none_or(is_over)
             && self.window.root_events(top, end).next().is_none()
     }

@@ -12,8 +12,8 @@ impl Checker {
     pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
         let Record { begin, end, cpu, .. } = *record;
         let is_alone = self.is_alone((tlb, vmid), (begin, end));
-        let life = self.root_lives.entry(top).or_default();
-        life.entered = life.entered.max(end);
+        let known = self.root_lives.entry(top).or_default();
+        known.entered = known.entered.max(end);
         self.check_ordered(line, cpu, (begin, end), "the guest");
         if !self.may_be_taken(vmid, (begin, end)) {
             let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");

@@ -526,8 +526,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that is unlinked is one until walk caches have forgotten it",
         edits: &[(
             "core/hwtrace/src/checker/frames.rs",
-            "tables.any(|(vmid, stale)| stale.certain && !self.may_be_complete(vmid, stale, end))",
-            "tables.any(|(vmid, stale)| !stale.certain && !self.may_be_complete(vmid, stale, end))",
+            "stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
+            "!stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
         )],
         killer: page("a_table_that_was_unlinked_is_mapped"),
     },
@@ -535,7 +535,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a root may have come after it was gone",
         edits: &[(
             "core/hwtrace/src/checker/doubts.rs",
-            "self.is_root_settled(top, tickets)\n            && ",
+            "self.is_root_settled(top, tickets) && ",
             "",
         )],
         killer: one_order(
