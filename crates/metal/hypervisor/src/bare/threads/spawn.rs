@@ -15,15 +15,19 @@ use super::scheduler::SCHEDULER;
 use super::thread::{Name, Thread};
 use crate::bare::processor::timer;
 
+/// What the time of this thread is charged to.
+fn own_account() -> Arc<Account> {
+    // SAFETY: this thread's own.
+    unsafe { Arc::clone(&(*current()).account) }
+}
+
 /// Starts a thread of the hypervisor's own that does `work`, and whose time is charged as that of the caller is.
 ///
 /// # Errors
 ///
 /// [`OutOfMemory`], when there is no memory for its stack.
 pub(crate) fn spawn(name: Name, work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
-    // SAFETY: this thread's own.
-    let account = unsafe { Arc::clone(&(*current()).account) };
-    spawn_for(name, &account, work)
+    spawn_for(name, &own_account(), work)
 }
 
 /// The same, whose time is charged to `account`.
@@ -50,9 +54,7 @@ pub(crate) fn spawn_vcpu(
     share: ShareId,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
-    // SAFETY: this thread's own.
-    let account = unsafe { Arc::clone(&(*current()).account) };
-    spawn_in(Name::numbered("vCPU", number), (share, Depth::Vcpu), &account, work)
+    spawn_in(Name::numbered("vCPU", number), (share, Depth::Vcpu), &own_account(), work)
 }
 
 /// Starts a thread that does `work`, and whose time is charged to `account`. Its stack is of a share of the machine's memory,
