@@ -60,8 +60,7 @@ impl<F: Format> Roots<F> {
     /// Where the root of `role` is that vCPUs enter their guests on, if there is one: an address, until it is held.
     #[inline]
     pub(crate) fn present(&self, role: Role) -> Option<NonNull<Root<F>>> {
-        let root = NonNull::new(self.current(role).load(Ordering::Acquire))?;
-        (root.as_ptr() != closed()).then_some(root)
+        Self::there(self.current(role).load(Ordering::Acquire))
     }
 
     /// Has a root of `role` made if there is none.
@@ -88,15 +87,8 @@ impl<F: Format> Roots<F> {
     }
 
     /// The root of `role`, if there is one, for as long as the section lasts: nothing is written that vCPUs share.
-    pub(crate) fn find<'a>(
-        &'a self,
-        role: Role,
-        _section: &'a impl Section,
-    ) -> Option<&'a Root<F>> {
-        let root = self.present(role)?;
-        // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
-        // waits for the section.
-        Some(unsafe { root.as_ref() })
+    pub(crate) fn find<'a>(&'a self, role: Role, section: &'a impl Section) -> Option<&'a Root<F>> {
+        Self::read(self.current(role).load(Ordering::Acquire), section)
     }
 
     /// Puts a new root in its place, unless something is there. Returns what is there now.
@@ -120,12 +112,28 @@ impl<F: Format> Roots<F> {
         section: &impl Section,
     ) -> impl Iterator<Item = RootRef<F>> {
         Role::all().flat_map(move |role| {
-            // [sample]: current first.
-            let current = Self::take(self.current(role).load(Ordering::Acquire), section);
-            let old = Self::take(leaving.of(role).load(Ordering::Acquire).cast(), section);
+            let [current, old] = self.both(role, leaving).map(|root| Self::take(root, section));
             let twice = current.as_ref().zip(old.as_ref()).is_some_and(|(a, b)| a.is(b));
             [current, old.filter(|_| !twice)].into_iter().flatten()
         })
+    }
+
+    /// Whether `is` is true of one that [`Roots::sample`] gives. It has no reference of its own.
+    pub(crate) fn any(
+        &self,
+        leaving: &Leaving,
+        section: &impl Section,
+        is: impl Fn(&Root<F>) -> bool,
+    ) -> bool {
+        let is = |root| Self::read(root, section).is_some_and(&is);
+        Role::all().any(|role| self.both(role, leaving).into_iter().any(is))
+    }
+
+    /// What is in both places of a role.
+    fn both(&self, role: Role, leaving: &Leaving) -> [*mut Root<F>; 2] {
+        // [sample]: current first.
+        let current = self.current(role).load(Ordering::Acquire);
+        [current, leaving.of(role).load(Ordering::Acquire).cast()]
     }
 
     /// Whether no root is made any more.
@@ -190,9 +198,19 @@ impl<F: Format> Roots<F> {
 
     /// A reference to the root, if it is one, that was found in a place inside `_section`.
     fn take(root: *mut Root<F>, _section: &impl Section) -> Option<RootRef<F>> {
-        let root = NonNull::new(root).filter(|root| root.as_ptr() != closed())?;
         // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
         // waits for the section.
-        Some(unsafe { RootRef::acquire(root) })
+        Self::there(root).map(|root| unsafe { RootRef::acquire(root) })
+    }
+
+    /// The root, if it is one, that was found in a place inside the section, for as long as that lasts.
+    fn read<'a>(root: *mut Root<F>, _section: &'a impl Section) -> Option<&'a Root<F>> {
+        // SAFETY: as above.
+        Self::there(root).map(|root| unsafe { root.as_ref() })
+    }
+
+    /// The root that was found in a place, if it is one.
+    fn there(root: *mut Root<F>) -> Option<NonNull<Root<F>>> {
+        NonNull::new(root).filter(|root| root.as_ptr() != closed())
     }
 }

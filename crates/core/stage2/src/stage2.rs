@@ -160,6 +160,11 @@ impl<F: Format> Stage2<F> {
         self.roots.sample(&self.space.leaving, section)
     }
 
+    /// Whether `is` is true of one of those of [`Stage2::roots`].
+    pub(crate) fn any_root(&self, section: &impl Section, is: impl Fn(&Root<F>) -> bool) -> bool {
+        self.roots.any(&self.space.leaving, section, is)
+    }
+
     /// Leaves `kept` to be freed when nothing has a handle to it any more: now, or by the reclaimer, or by a caller
     /// that leaves something there later.
     pub fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {

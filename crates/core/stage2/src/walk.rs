@@ -2,13 +2,41 @@
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::WORDS;
+use mayfly_platform::sync::Ordering;
 use mayfly_srcu::Section;
 
 use crate::level::below_of;
 use crate::root::Root;
-use crate::{Format, Leaf, Level, Permissions, State};
+use crate::{Format, Leaf, Level, Permissions, Stage2, State};
+
+impl<F: Format> Stage2<F> {
+    /// Whether a CPU may use what page `gfn` is mapped to: whether a root maps it, another CPU is just changing its entry, or
+    /// TLBs may remember what was in the entry. Inside an invalidation of the page, a no stays true until its end. Outside of
+    /// one it says nothing.
+    ///
+    /// Takes no lock and waits for nothing.
+    pub fn may_be_in_use(&self, gfn: Gfn) -> bool {
+        let section = self.space().srcu.read_lock();
+        self.any_root(&section, |root| root.may_use(gfn))
+    }
+}
 
 impl<F: Format> Root<F> {
+    /// As [`Stage2::may_be_in_use`], of this root.
+    fn may_use(&self, gfn: Gfn) -> bool {
+        let (mut table, mut level) = (self.top(), F::TOP);
+        while Self::reaches(gfn) {
+            match self.cell(table, level, gfn).load().state(level) {
+                State::Table(below) => (table, level) = (below, below_of(level)),
+                State::Empty => break,
+                State::Leaf | State::Frozen | State::Removed => return true,
+            }
+        }
+        // After the entry: what emptied it is counted until TLBs have forgotten, and the load of the entry has acquired that
+        // it was counted. [counted]
+        self.changing.load(Ordering::Acquire) > 0
+    }
+
     /// What `gfn` is mapped to at this moment: the page or block that it lies in, and its level.
     ///
     /// Takes no lock and writes nothing. `None` where nothing is mapped, or another CPU is just changing it.

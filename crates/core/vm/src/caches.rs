@@ -270,7 +270,9 @@ impl<W: World> Inner<W> {
         self.upkeep.maps
     }
 
-    /// Readies the frames of `grant` to be mapped: [clean] and \[fetch\]. After the sequence was sampled.
+    /// Readies the frames of `grant` to be mapped: [clean] and \[fetch\], unless the host has said that they
+    /// [are](crate::Resolved::clean). After the sequence was sampled. Returns whether they have become so, for whatever they
+    /// are mapped by.
     ///
     /// # Errors
     ///
@@ -278,15 +280,19 @@ impl<W: World> Inner<W> {
     pub(crate) fn ready_to_map(
         &self,
         grant: &Grant<'_, W::Format>,
+        is_clean: bool,
         section: &impl Section,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let leaf = grant.leaf()?;
         if leaf.memory != MemoryType::WriteBack {
-            return Ok(());
+            return Ok(false);
         }
         let level = grant.level();
         let first = level.first(grant.gfn());
         let known = self.known_clean(grant.root(), section);
+        if is_clean && self.upkeep.capabilities.instructions != InstructionCaches::Virtual {
+            return Ok(false);
+        }
         let unknown = |rights, work: &mut dyn FnMut(Pfn, u64)| {
             self.each_unknown(first, level, leaf.pfn, known, rights, section, work);
         };
@@ -297,10 +303,11 @@ impl<W: World> Inner<W> {
                 });
             });
         }
+        let instructions = self.upkeep.capabilities.instructions;
         if !leaf.permissions.contains(Permissions::EXECUTE) {
-            return Ok(());
+            return Ok(instructions == InstructionCaches::Coherent);
         }
-        match self.upkeep.capabilities.instructions {
+        match instructions {
             InstructionCaches::Coherent => {}
             InstructionCaches::Physical => {
                 unknown(Permissions::EXECUTE, &mut |pfn, count| self.forget_fetched(pfn, count));
@@ -313,7 +320,7 @@ impl<W: World> Inner<W> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Does something to `count` frames: has `work` do it to some from each of so many on, with points between where

@@ -16,6 +16,8 @@ use crate::{Access, Error, Requests, World};
 enum Attempt {
     /// The page is there.
     Mapped(Mapped),
+    /// The host has changed the page while it was asked, and is done with that.
+    Changed,
     /// Something has changed about the page or block of this level, or is changing.
     Refused(Level),
 }
@@ -27,6 +29,8 @@ pub(crate) enum Handled {
     /// It can be made again when the CPU has forgotten what it remembers of the page. Only where a TLB
     /// [may keep that](keeps_stale).
     Stale,
+    /// The host has changed the page while it was asked, and is done with that: the access is to be looked at again.
+    Changed,
     /// Something has changed about the page or block of this level, or is changing.
     Refused(Level),
 }
@@ -90,6 +94,7 @@ impl<W: World> Inner<W> {
         Ok(match self.map(gfn, wanted, met, root, largest, section)? {
             Attempt::Mapped(Mapped::Installed) => handled(W::Format::KEEPS_ABSENT),
             Attempt::Mapped(_) => handled(keeps_stale::<W>(access)),
+            Attempt::Changed => Handled::Changed,
             Attempt::Refused(level) => Handled::Refused(level),
         })
     }
@@ -149,6 +154,9 @@ impl<W: World> Inner<W> {
             Ok(resolved) => resolved,
             Err(fault) => return Err((*fault).into()),
         };
+        if resolved.changed {
+            return Ok(Attempt::Changed);
+        }
         let mut permissions = allowed(slot, resolved);
         if !permissions.contains(wanted) {
             // What the host said may be of a moment before it changed the page, or while it does.
@@ -192,7 +200,7 @@ impl<W: World> Inner<W> {
             let around = Leaf { permissions: permissions - Permissions::WRITE, ..leaf };
             if level > Level::PAGE
                 && let refused @ Attempt::Refused(_) =
-                    self.install(grant(level, around), section)?
+                    self.install(grant(level, around), backing, resolved, section)?
             {
                 return Ok(refused);
             }
@@ -208,7 +216,7 @@ impl<W: World> Inner<W> {
             self.platform.charge(Op::EntriesWritten(1));
             return Ok(Attempt::Mapped(mapped));
         }
-        self.install(grant(level, leaf), section)
+        self.install(grant(level, leaf), backing, resolved, section)
     }
 
     /// The largest block around `gfn` that slot and host allow, with all rights that they allow; `None` if that is a page,
@@ -235,18 +243,22 @@ impl<W: World> Inner<W> {
         })
     }
 
-    /// Puts what is granted in place: the block, or the page where that is too large; otherwise as [`Inner::map`].
+    /// Puts what is granted in place, of what `backing` was resolved to: the block, or the page where that is too large;
+    /// otherwise as [`Inner::map`].
     #[inline(never)]
     fn install(
         &self,
         mut grant: Grant<'_, W::Format>,
+        backing: W::Backing,
+        resolved: &Resolved,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
         let mut level = grant.level();
         loop {
             let part = grant.part(level, Permissions::all());
-            if self.maintains_maps() {
-                self.ready_to_map(&part, section)?;
+            if self.maintains_maps() && self.ready_to_map(&part, resolved.clean, section)? {
+                let first = part.leaf()?.pfn;
+                self.memory.cleaned(backing, first, level);
             }
             let mapped = part.map()?;
             match mapped {

@@ -92,6 +92,7 @@ extern crate std;
 
 mod caches;
 mod change;
+mod copy_on_write;
 mod device;
 mod error;
 mod fault;

@@ -321,6 +321,8 @@ impl<W: World> Vcpu<W> {
                         guest.forget(access.gpa.gfn());
                         break;
                     }
+                    Handled::Changed if self.kicker.requests().any() => break,
+                    Handled::Changed => continue,
                     Handled::Refused(level) => level,
                 }
             };

@@ -74,6 +74,15 @@ pub unsafe trait HostMemory<B>: Send + Sync {
     /// [`HostFault`] says why there is none.
     fn resolve(&self, backing: B, wanted: Permissions) -> Result<Resolved, HostFault>;
 
+    /// The VM has cleaned what is behind `backing`, a block or page of `level` from frame `first` on, as far as that had to be
+    /// done: it could be [`Resolved::clean`] from now on, as long as nobody writes it. A host that shares memory between
+    /// VMs can note that.
+    ///
+    /// Called by a vCPU inside the fault in which it was resolved, which may find that something has changed by now.
+    fn cleaned(&self, backing: B, first: Pfn, level: Level) {
+        let _ = (backing, first, level);
+    }
+
     /// Which machine's frames these are: what [`Frames::linear_map`](mayfly_platform::frames::Frames::linear_map) says
     /// there. A VM is created with this memory on that machine alone, for on another one the same numbers are other
     /// frames, tables among them. Never changes.
@@ -100,6 +109,14 @@ pub struct Resolved {
     /// accesses it in no other way, so nothing is cleaned for it or of it, and no mark is kept of what is written.
     /// What is a device's is not executed, whatever is allowed, and its pages are never replaced in place.
     pub memory: MemoryType,
+    /// Whether all CPUs find the bytes of these frames as they are now, past the caches too, and fetch no others. Then
+    /// nothing is cleaned to map them. A host may say so of what a VM [has cleaned](HostMemory::cleaned) since it was last
+    /// written, if no guest is allowed to write it. It is not believed where instruction caches
+    /// are [tagged by virtual address](crate::InstructionCaches::Virtual).
+    pub clean: bool,
+    /// Whether this call has announced a change of the page, and ended it, before it looked. Then what the VM knew before is
+    /// outdated. It asks again at once, and need not find out by mapping in vain.
+    pub changed: bool,
 }
 
 impl Resolved {
@@ -107,13 +124,13 @@ impl Resolved {
     pub const fn memory(pfn: Pfn, level: Level, writable: bool) -> Self {
         let read = Permissions::READ.union(Permissions::EXECUTE);
         let allowed = if writable { Permissions::all() } else { read };
-        Self { pfn, level, allowed, memory: MemoryType::WriteBack }
+        Self { pfn, level, allowed, memory: MemoryType::WriteBack, clean: false, changed: false }
     }
 
     /// Registers of a device that the guest has to itself: read, written, not executed.
     pub const fn device(pfn: Pfn, level: Level) -> Self {
         let allowed = Permissions::READ.union(Permissions::WRITE);
-        Self { pfn, level, allowed, memory: MemoryType::Device }
+        Self { pfn, level, allowed, memory: MemoryType::Device, clean: false, changed: false }
     }
 }
 

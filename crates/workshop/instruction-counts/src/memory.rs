@@ -31,6 +31,8 @@ unsafe impl HostMemory<Hva> for Memory {
             level: if self.in_blocks { Level::MIB2 } else { Level::PAGE },
             allowed,
             memory: MemoryType::WriteBack,
+            clean: false,
+            changed: false,
         })
     }
 

@@ -2,6 +2,7 @@
 //! guest is given.
 
 use mayfly_memslot::Hva;
+use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Announcement, Owed};
 use mayfly_vm::{PageChange, Vm, World};
 
@@ -21,6 +22,14 @@ pub(crate) trait ChangesAny {
         from: Hva,
         changes: &[Option<PageChange>],
     ) -> Owed;
+
+    fn copy_any_on_write(
+        &self,
+        from: Hva,
+        frames: [u64; 2],
+        copy: impl FnOnce(),
+        found: impl FnOnce(),
+    );
 }
 
 impl<W: World<Backing = Hva>> ChangesAny for Vm<W> {
@@ -47,5 +56,17 @@ impl<W: World<Backing = Hva>> ChangesAny for Vm<W> {
     ) -> Owed {
         // SAFETY: as above.
         unsafe { self.change_ptes_owing(announcement, from, changes) }
+    }
+
+    fn copy_any_on_write(
+        &self,
+        from: Hva,
+        frames: [u64; 2],
+        copy: impl FnOnce(),
+        found: impl FnOnce(),
+    ) {
+        let [old, new] = frames.map(Pfn::new);
+        // SAFETY: as above.
+        unsafe { self.copy_on_write(from, old, new, copy, found) };
     }
 }

@@ -30,6 +30,7 @@ struct State {
     fault: Option<HostFault>,
     kind: Option<Kind>,
     asked: Vec<(Hva, bool)>,
+    told_clean: Vec<(Hva, Pfn, Level)>,
 }
 
 impl Memory {
@@ -42,6 +43,7 @@ impl Memory {
             kind: None,
             // Tests that count allocations have room for what is written down in them.
             asked: Vec::with_capacity(1 << 12),
+            told_clean: Vec::new(),
         };
         Self { state: Mutex::new(state), hook: Mutex::new(None) }
     }
@@ -80,6 +82,11 @@ impl Memory {
         std::mem::replace(&mut self.state.lock().unwrap().asked, asked)
     }
 
+    /// What it was told since the last time that is clean: where, from which frame on, and of which level.
+    pub(crate) fn take_told_clean(&self) -> Vec<(Hva, Pfn, Level)> {
+        std::mem::take(&mut self.state.lock().unwrap().told_clean)
+    }
+
     /// Has `hook` called once, when it is next asked: it has made up its mind, and not answered yet.
     pub(crate) fn when_asked(&self, hook: impl FnMut() + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
@@ -110,6 +117,10 @@ unsafe impl HostMemory<Hva> for Memory {
             hook();
         }
         resolved
+    }
+
+    fn cleaned(&self, backing: Hva, first: Pfn, level: Level) {
+        self.state.lock().unwrap().told_clean.push((backing, first, level));
     }
 
     fn linear_map(&self) -> *const AtomicU64 {

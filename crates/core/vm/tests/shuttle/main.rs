@@ -203,6 +203,15 @@ fn unshare<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory, page: u64)
     memory.withdraw(frames.0);
 }
 
+/// As [`unshare`], by one call.
+fn copy_on_write<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory, page: u64) {
+    let frames = memory.frames(page);
+    let [old, new] = frames.map(Pfn::new);
+    let (copy, found) = (|| memory.copy_shared(frames), || memory.is_in_copy(page, frames));
+    // SAFETY: frames of this model are places in an array of atomics.
+    unsafe { vm.copy_on_write(Hva::new(page * PAGE_SIZE), old, new, copy, found) };
+}
+
 fn two_at_once<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::new(3, true, SlotZap::Range);
     machine.guest(vec![Step::Write(0, 7), Step::Write(5, 7)]);
@@ -291,12 +300,12 @@ fn a_guest_reads_what_it_wrote_whatever_it_and_the_host_do_to_caches_and_pages()
     check(|| own_writes::<true>(SlotZap::Range));
 }
 
-fn shared_writes<const BREAK: bool>() {
+fn shared_writes<const BREAK: bool>(breaks: fn(&Vm<Kinds<BREAK>>, &Memory, u64)) {
     let fgt = thread_rng().gen_bool(0.5);
     let slot_zap = [SlotZap::Range, SlotZap::AllRoots][thread_rng().gen_range(0..2)];
     let mut machine = Machine::<BREAK>::new(2, fgt, slot_zap);
     let vm = machine.vm.clone();
-    machine.memory.break_by(Some(Box::new(move |memory, page| unshare(&vm, memory, page))));
+    machine.memory.break_by(Some(Box::new(move |memory, page| breaks(&vm, memory, page))));
     for id in 0..2 {
         machine.guest(life([id, 4 + id], !fgt));
     }
@@ -311,8 +320,14 @@ fn shared_writes<const BREAK: bool>() {
 
 #[test]
 fn so_it_does_when_its_pages_are_merged_and_broken_in_place() {
-    check(shared_writes::<false>);
-    check(shared_writes::<true>);
+    check(|| shared_writes::<false>(unshare));
+    check(|| shared_writes::<true>(unshare));
+}
+
+#[test]
+fn so_it_does_when_its_pages_are_merged_and_copied_on_write_by_one_call() {
+    check(|| shared_writes::<false>(copy_on_write));
+    check(|| shared_writes::<true>(copy_on_write));
 }
 
 #[test]

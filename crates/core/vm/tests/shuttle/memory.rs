@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::sync::{Mutex as Sharing, MutexGuard};
 
@@ -122,6 +123,28 @@ impl Memory {
         (old, new)
     }
 
+    /// The frame that `page` is in, which is shared, and the one that it gets next.
+    pub(crate) fn frames(&self, page: u64) -> [u64; 2] {
+        let old = self.pfn(page);
+        [old, old + PAGES]
+    }
+
+    /// Copies what is shared, through the caches. Nobody may write to either.
+    pub(crate) fn copy_shared(&self, [old, new]: [u64; 2]) {
+        let mut lines = self.lines.lock().unwrap();
+        let copied = lines[old as usize].cached;
+        let new = &mut lines[new as usize];
+        (new.cached, new.dirty, new.sealed) = (copied, true, true);
+    }
+
+    /// `page` is in the frame that it was copied to, alone, and nobody uses the old one any more.
+    pub(crate) fn is_in_copy(&self, page: u64, [old, new]: [u64; 2]) {
+        self.withdraw(old);
+        self.lines.lock().unwrap()[new as usize].sealed = false;
+        self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
+        self.shared[page as usize].store(false, Ordering::Release);
+    }
+
     pub(crate) fn read(&self, pfn: u64, cached: bool) -> u64 {
         let line = self.line(pfn);
         if cached { line.cached } else { line.memory }
@@ -164,10 +187,13 @@ unsafe impl HostMemory<Hva> for Memory {
     fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
         let write = wanted == Permissions::WRITE;
         let page = backing.get() / PAGE_SIZE;
+        let mut changed = false;
         if write && self.is_shared(page) {
             let breaks = self.sharing();
             if self.is_shared(page) {
                 breaks.as_ref().expect("it was shared by who breaks it")(self, page);
+                // It need not say so.
+                changed = thread_rng().gen_bool(0.5);
             }
         }
         let (pfn, block) = (self.pfn(page), Level::MIB2.pages());
@@ -177,7 +203,7 @@ unsafe impl HostMemory<Hva> for Memory {
             .all(|offset| self.pfn(first + offset) == base + offset && is_alone(first + offset));
         let level = if whole { Level::MIB2 } else { Level::PAGE };
         // What is merged again by now is refused.
-        Ok(Resolved::memory(Pfn::new(pfn), level, write || is_alone(page)))
+        Ok(Resolved { changed, ..Resolved::memory(Pfn::new(pfn), level, write || is_alone(page)) })
     }
 
     fn linear_map(&self) -> *const FrameWord {

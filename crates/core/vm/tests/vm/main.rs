@@ -6,6 +6,8 @@ mod common;
 mod accesses;
 mod bars;
 mod caches;
+mod clean;
+mod copy_on_write;
 mod destroy;
 mod devices;
 mod dirty;

@@ -51,6 +51,11 @@ const EACH_IN_SLICE: [Edit; 3] = [
     ),
 ];
 
+/// A test of frames that the host says are clean.
+const fn of_clean(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "vm", ("vm", test), "panicked")
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a frame is cleaned when it is mapped",
@@ -72,16 +77,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             (CACHES, "[Some(root), other]", "[None, other]"),
             (
                 FAULT,
+                "            let mapped = part.map()?;",
+                "",
+            ),
+            (
+                FAULT,
                 "let part = grant.part(level, Permissions::all());
-            if self.maintains_maps() {
-                self.ready_to_map(&part, section)?;
-            }
-            let mapped = part.map()?;",
+            if self",
                 "let mapped = grant.part(level, Permissions::all()).map()?;
-            if self.maintains_maps() {
-                let part = grant.part(level, Permissions::all());
-                self.ready_to_map(&part, section)?;
-            }",
+            let part = grant.part(level, Permissions::all());
+            if self",
             ),
         ],
         killer: STALE,
@@ -255,5 +260,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ),
             "of Which { vm: 1, slot: 0, page: 2 }",
         ),
+    },
+    Mutant {
+        step: "what a host says is clean may be in instruction caches by other addresses",
+        edits: &[(
+            CACHES,
+            "if is_clean && self.upkeep.capabilities.instructions != InstructionCaches::Virtual {",
+            "if is_clean {",
+        )],
+        killer: of_clean("clean::what_is_clean_is_not_cleaned_unless_instructions_are_kept_by_virtual_addresses"),
+    },
+    Mutant {
+        step: "what a host says is clean is mapped past the caches all the same",
+        edits: &[(
+            CACHES,
+            "        let known = self.known_clean(grant.root(), section);
+        if is_clean && self.upkeep.capabilities.instructions != InstructionCaches::Virtual {
+            return Ok(false);
+        }
+",
+            "        if is_clean && self.upkeep.capabilities.instructions != InstructionCaches::Virtual {
+            return Ok(false);
+        }
+        let known = self.known_clean(grant.root(), section);
+",
+        )],
+        killer: of_clean("clean::what_is_mapped_clean_past_the_caches_goes_when_another_vcpu_turns_its_own_off"),
+    },
+    Mutant {
+        step: "a host hears that frames are clean when instructions are forgotten, too",
+        edits: &[(CACHES, "return Ok(instructions == InstructionCaches::Coherent);", "return Ok(true);")],
+        killer: of_clean("clean::a_host_hears_of_what_has_become_clean_for_whatever_it_is_mapped_by"),
     },
 ];

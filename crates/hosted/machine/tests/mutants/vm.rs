@@ -6,6 +6,9 @@ const FAULT: &str = "core/vm/src/fault.rs";
 const MEMORY: &str = "core/vm/src/memory.rs";
 const GOING_OVER: &str = "core/vm/src/going_over.rs";
 const NOTIFIER: &str = "core/vm/src/notifier.rs";
+const COPY_ON_WRITE: &str = "core/vm/src/copy_on_write.rs";
+const WALK: &str = "core/stage2/src/walk.rs";
+const VCPU: &str = "core/vm/src/vcpu.rs";
 const KICKER: &str = "core/vm/src/kicker.rs";
 const REQUESTS: &str = "core/vm/src/requests.rs";
 const LIFE: &str = "core/vm/src/vm.rs";
@@ -252,6 +255,74 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: vm(
             "zap::who_changes_a_slot_returns_when_nobody_has_the_slot_of_before_any_more",
             "left: ",
+        ),
+    },
+    Mutant {
+        step: "a page that is copied is announced",
+        edits: &[(
+            COPY_ON_WRITE,
+            "                announce(place.gfns);",
+            "                let _ = &announce;",
+        )],
+        killer: vm("copy_on_write::a_fault_that_has_found_the_old_frame_is_refused", "panicked"),
+    },
+    Mutant {
+        step: "a page that is copied is looked for in all its places",
+        edits: &[(COPY_ON_WRITE, "            None => true,", "            None => false,")],
+        killer: vm(
+            "copy_on_write::wherever_it_is_mapped_it_is_replaced_in_place_and_no_access_faults",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a page that is copied may be in TLBs, though its entry is empty",
+        edits: &[(WALK, "self.changing.load(Ordering::Acquire) > 0", "false")],
+        killer: vm(
+            "copy_on_write::where_tlbs_may_remember_the_old_frame_they_forget_it_before_the_new_one_is_found",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a page that is copied may be about to be mapped, where its entry is frozen",
+        edits: &[(
+            WALK,
+            "                State::Empty => break,
+                State::Leaf | State::Frozen | State::Removed => return true,",
+            "                State::Empty | State::Frozen => break,
+                State::Leaf | State::Removed => return true,",
+        )],
+        killer: shuttle(
+            "so_it_does_when_its_pages_are_merged_and_copied_on_write_by_one_call",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a page is found in its copy when no CPU reads the old frame any more",
+        edits: &[(
+            COPY_ON_WRITE,
+            "        copy();
+        if",
+            "        copy();
+        found();
+        let found = || ();
+        if",
+        )],
+        killer: shuttle(
+            "so_it_does_when_its_pages_are_merged_and_copied_on_write_by_one_call",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a vCPU whose page changes each time looks whether something is asked",
+        edits: &[(
+            VCPU,
+            "                    Handled::Changed if self.kicker.requests().any() => break,
+",
+            "",
+        )],
+        killer: vm(
+            "copy_on_write::a_vcpu_comes_out_though_the_host_changes_the_page_each_time",
+            "does not end",
         ),
     },
 ];

@@ -1,0 +1,92 @@
+//! Frames of which the host says that they are clean, and those of which it hears.
+
+use mayfly_memslot::PAGE_SIZE;
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::{Level, Permissions};
+use mayfly_vm::{
+    CacheCapabilities, CacheOp, Caches, Config, InstructionCaches, Resolved, SlotZap, Vm,
+};
+
+use crate::caches::turn;
+use crate::common::{Kept, Setup, TestVcpu, TestVm, hva, read, region, translation};
+
+const KINDS: [InstructionCaches; 3] =
+    [InstructionCaches::Coherent, InstructionCaches::Physical, InstructionCaches::Virtual];
+
+const RW: Permissions = Permissions::READ.union(Permissions::WRITE);
+
+/// The frame behind the first page of slot 0.
+const FIRST: Pfn = Pfn::new(0x1_0000_0000 / PAGE_SIZE);
+
+/// A VM that tracks, with two vCPUs whose caches are off, and a slot of a block at guest frame 0, of which the host says
+/// `kind`.
+fn tracked(
+    instructions: InstructionCaches,
+    kind: impl Fn(Resolved) -> Resolved + Send + 'static,
+) -> (Setup, TestVm, [TestVcpu; 2]) {
+    let setup = Setup::new(SlotZap::Range);
+    setup.caches.set_capabilities(CacheCapabilities { instructions, fgt: false });
+    setup.memory.set_kind(move |_, _, usual| kind(usual));
+    let vm = Vm::create(Config { caches: Caches::Tracked, ..setup.config() }).unwrap();
+    let vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    vm.set_memory_region(&region(0, 0, Level::MIB2.pages())).unwrap();
+    (setup, vm, vcpus)
+}
+
+fn clean(usual: Resolved) -> Resolved {
+    Resolved { clean: true, ..usual }
+}
+
+#[test]
+fn what_is_clean_is_not_cleaned_unless_instructions_are_kept_by_virtual_addresses() {
+    for kind in KINDS {
+        for level in [Level::PAGE, Level::MIB2] {
+            let (setup, _vm, [mut vcpu, _]) = tracked(kind, clean);
+            setup.memory.set_level(level);
+            read(&mut vcpu, 0, 1);
+            let expected = match kind {
+                InstructionCaches::Virtual => {
+                    vec![Kept::Cleaned(FIRST, level.pages()), Kept::Emptied]
+                }
+                _ => vec![],
+            };
+            assert_eq!(setup.caches.take(), expected, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_host_hears_of_what_has_become_clean_for_whatever_it_is_mapped_by() {
+    for kind in KINDS {
+        for level in [Level::PAGE, Level::MIB2] {
+            let (setup, _vm, [mut vcpu, _]) = tracked(kind, |usual| usual);
+            setup.memory.set_level(level);
+            read(&mut vcpu, 5 * PAGE_SIZE, 1);
+            let into = if level == Level::PAGE { 5 } else { 0 };
+            let first = Pfn::new(FIRST.get() + into);
+            let told = [(hva(0, 5 * PAGE_SIZE), first, level)];
+            assert_eq!(setup.memory.take_told_clean(), told, "{kind:?}");
+        }
+        let (setup, _vm, [mut vcpu, _]) = tracked(kind, |usual| Resolved { allowed: RW, ..usual });
+        read(&mut vcpu, 0, 1);
+        let of_data = kind == InstructionCaches::Coherent;
+        assert_eq!(setup.memory.take_told_clean().len(), usize::from(of_data), "{kind:?}");
+    }
+}
+
+#[test]
+fn it_does_not_hear_of_what_it_has_said_itself() {
+    let (setup, _vm, [mut vcpu, _]) = tracked(InstructionCaches::Physical, clean);
+    read(&mut vcpu, 0, 1);
+    assert_eq!(setup.memory.take_told_clean(), []);
+}
+
+#[test]
+fn what_is_mapped_clean_past_the_caches_goes_when_another_vcpu_turns_its_own_off() {
+    let (_setup, _vm, [mut one, mut two]) = tracked(InstructionCaches::Coherent, clean);
+    turn(&mut one, CacheOp::On);
+    read(&mut two, 0, 1);
+    assert!(translation(&mut two, 0).is_some());
+    turn(&mut one, CacheOp::Off);
+    assert_eq!(translation(&mut two, 0), None);
+}
