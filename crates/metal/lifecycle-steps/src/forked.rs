@@ -74,6 +74,8 @@ impl Request {
 /// The life of a fork, by what is counted of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
+    /// The first fork of the frozen guest, which is made and runs. It may have to do what the others need not.
+    First,
     /// It is made.
     Made,
     /// Its registers are set.
@@ -88,9 +90,10 @@ pub enum Life {
 
 impl Life {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 9] = {
+    pub const ALL: [Self; 10] = {
         let [few, more, many] = Request::ALL;
         [
+            Self::First,
             Self::Made,
             Self::Registers,
             Self::Ran,
@@ -175,6 +178,10 @@ pub fn begins<E, C: Counter<Error = E>>(
     counter: &mut C,
 ) -> Result<(), E> {
     match life {
+        Life::First => {
+            vcpu.go_on()?;
+            counter.done(Row::ForkRanFirst, 1, begun)
+        }
         Life::Made => counter.done(Row::ForkMade, 1, begun),
         Life::Registers => counter.done(Row::ForkRegisters, 1, begun),
         Life::Ran => {
@@ -272,6 +279,7 @@ mod tests {
             Row::Nothing,
             Row::MmioUser,
             Row::ForkFrozen,
+            Row::ForkRanFirst,
             Row::ForkMade,
             Row::ForkRegisters,
             Row::ForkRan,

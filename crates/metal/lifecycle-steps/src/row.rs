@@ -119,6 +119,7 @@ rows! {
     LogStopped2m "log-stopped-2m" "dirty logging is switched off; Mayfly also puts the blocks together again",
     Unlogged2m "unlogged-2m" "a first write after that to each block, which KVM puts together then, per write",
     ForkFrozen "fork-frozen" "the guest that forks begin from is frozen: its VM ends, and what it was is kept",
+    ForkRanFirst "fork-ran-first" "as fork-ran, the first fork of the frozen guest",
     ForkMade "fork-made" "a fork is made: memory, VM, slot, interrupt controller, and a vCPU with its registers",
     ForkRegisters "fork-registers" "of that, the registers of the vCPU alone",
     ForkRan "fork-ran" "a fork is made, and its guest has retired its first instructions: their faults are included",
@@ -190,6 +191,7 @@ impl Row {
             | Self::Logged10Of2m
             | Self::Logged100Of2m
             | Self::Unlogged2m
+            | Self::ForkRanFirst
             | Self::ForkRan
             | Self::ForkWrote50
             | Self::ForkWrote500

@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
+use mayfly_vm::Vm;
 use mayfly_vm::memslot::Hva;
-use mayfly_vm::platform::address::PAGE_SIZE;
-use mayfly_vm::{Change, PageChange, Protection, Reason, Vm};
+use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 
 use super::format::{Kinds, TableFormat};
 use crate::bare::world::memory::Hears;
@@ -13,30 +13,15 @@ use crate::bare::world::memory::Hears;
 pub(crate) struct Hearing<F: TableFormat>(pub(crate) Vm<Kinds<F>>);
 
 impl<F: TableFormat> Hears for Hearing<F> {
-    unsafe fn replace(
+    unsafe fn copy_on_write(
         &self,
         page: Hva,
-        change: &PageChange,
+        (old, new): (Pfn, Pfn),
         copy: &mut dyn FnMut(),
         found: &mut dyn FnMut(),
     ) {
-        let takes_nothing = Change {
-            reason: Reason::CopyOnWrite,
-            old: Protection::ReadOnly,
-            new: Protection::ReadOnly,
-        };
-        let announced = self.0.invalidate_start(page, PAGE_SIZE, takes_nothing);
-        copy();
-        let closed = PageChange { protection: Protection::ReadOnly, ..*change };
         // SAFETY: as the caller promises.
-        let was_mapped = unsafe { self.0.change_pte(&announced, page, &closed) };
-        // Now no vCPU has the old frame, and none has written to the new one.
-        found();
-        if was_mapped {
-            let opened = PageChange { old: change.new, ..*change };
-            // SAFETY: as the caller promises.
-            unsafe { self.0.change_pte(&announced, page, &opened) };
-        }
+        unsafe { self.0.copy_on_write(page, old, new, copy, found) };
     }
 
     fn take_back(

@@ -34,6 +34,7 @@ use crate::bare::processor::in_use;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 
+mod clean;
 mod giving_back;
 mod going_back;
 mod image;
@@ -41,6 +42,7 @@ mod leaving;
 
 use going_back::Freed;
 pub(crate) use image::Hears;
+use image::ImagePage;
 
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
@@ -63,7 +65,7 @@ const BLOCK: u64 = 1;
 const TABLE: u64 = 2;
 
 /// The number of the frame that an entry of a table says.
-const FRAME: u64 = (1 << 48) - 1;
+const FRAME: u64 = (1 << 47) - 1;
 
 /// The memory of one VM.
 pub(crate) struct GuestMemory {
@@ -364,7 +366,7 @@ impl GuestMemory {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             Some(found) => Ok(Some(Self::page_in(found, address))),
-            None => Ok(self.image_page(address)?.map(|(page, _)| page)),
+            None => Ok(self.image_page(address)?.map(|found| found.page)),
         }
     }
 
@@ -379,7 +381,7 @@ impl GuestMemory {
         loop {
             match self.find(address) {
                 Err(HostFault::OutOfMemory) if self.world.wait_for_frame() => {}
-                found => return Ok(Self::page_in(found?, address)),
+                found => return Ok(Self::page_in(found?.found, address)),
             }
         }
     }
@@ -394,7 +396,7 @@ impl GuestMemory {
         let giving = self.giving_soon().ok_or(HostFault::OutOfMemory)?;
         let found = self.give(address, true);
         drop(giving);
-        Ok(Self::page_in(found?, address))
+        Ok(Self::page_in(found?.found, address))
     }
 
     /// The lock under which frames are given, if it is free within the time in which another processor copies a page.
@@ -419,25 +421,26 @@ impl GuestMemory {
     }
 
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
-    fn find(&self, address: u64) -> Result<(Pfn, Level), HostFault> {
+    fn find(&self, address: u64) -> Result<Given, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         let page = (address >> PAGE_SHIFT) % PAGES;
         if let Some(found) = Self::look(word, page) {
-            return Ok(found);
+            return Ok(found.into());
         }
         let _giving = self.giving.lock(&*self.world);
         self.give(address, self.by_frames)
     }
 
     /// As [`GuestMemory::find`], under the lock; no block is given if it is to be `by_frames`.
-    fn give(&self, address: u64, by_frames: bool) -> Result<(Pfn, Level), HostFault> {
+    fn give(&self, address: u64, by_frames: bool) -> Result<Given, HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
         let page = (address >> PAGE_SHIFT) % PAGES;
         if let Some(found) = Self::look(word, page) {
-            return Ok(found);
+            return Ok(found.into());
         }
-        if let Some((old, _)) = self.image_page(address)? {
-            return self.copy_page(address, old);
+        if let Some(behind) = self.image_page(address)? {
+            let found = self.copy_page(address, behind.page)?;
+            return Ok(Given { found, is_copied: true });
         }
         if word.load(Ordering::Relaxed) == 0 && !by_frames && !self.image_has(address) {
             let block = self.world.frames(BLOCK_ORDER);
@@ -445,14 +448,14 @@ impl GuestMemory {
                 self.frames.fetch_add(PAGES, Ordering::Relaxed);
                 word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
                 self.given.insert((address >> BLOCK_SHIFT) as usize);
-                return Ok((block, Level::MIB2));
+                return Ok((block, Level::MIB2).into());
             }
         }
         let table = self.table(address)?;
         let frame = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
         self.frames.fetch_add(1, Ordering::Relaxed);
         self.put(address, table, frame);
-        Ok((frame, Level::PAGE))
+        Ok((frame, Level::PAGE).into())
     }
 
     fn look(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
@@ -465,6 +468,19 @@ impl GuestMemory {
             },
             _ => None,
         }
+    }
+}
+
+/// The frame of a page, or the first one of its block.
+struct Given {
+    found: (Pfn, Level),
+    /// The page was the image's until now: its VM has heard of that.
+    is_copied: bool,
+}
+
+impl From<(Pfn, Level)> for Given {
+    fn from(found: (Pfn, Level)) -> Self {
+        Self { found, is_copied: false }
     }
 }
 
@@ -483,13 +499,21 @@ unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
         let address = backing.get();
         if !wanted.contains(Permissions::WRITE)
-            && let Some((page, level)) = self.image_page_alone(address)?
+            && let Some(ImagePage { page, level, is_clean: clean }) =
+                self.image_page_alone(address)?
         {
-            return Ok(Resolved::memory(page, level, false));
+            return Ok(Resolved { clean, ..Resolved::memory(page, level, false) });
         }
         // Waits for no memory: the core's caller does, when it is out of the core.
-        let found = self.find(address)?;
-        Ok(Resolved::memory(Self::page_in(found, address), found.1, true))
+        let Given { found, is_copied: changed } = self.find(address)?;
+        let page = Self::page_in(found, address);
+        Ok(Resolved { changed, ..Resolved::memory(page, found.1, true) })
+    }
+
+    fn cleaned(&self, backing: Hva, first: Pfn, level: Level) {
+        if self.image.is_some() {
+            self.note_clean(backing.get(), first, level);
+        }
     }
 
     fn linear_map(&self) -> *const AtomicU64 {

@@ -4,43 +4,50 @@
 //! No caller writes to an image that others have, so any number of VMs have it at the same time. A page of such a VM is the
 //! image's page, to be read, until it is first written. Then it gets a frame of its own with the same bytes.
 //!
-//! *A copy, as vCPUs see it.* The caller that copies holds `giving`, so that pages are copied one after the other. It
-//! announces the change to the VM, copies the image's page, and has the VM replace the entry of the page, where there
-//! is one: first by the new frame, to be read only, and when no TLB has the old frame any more, with the right to
-//! write. Then the new frame is found by those that resolve the page, and the announcement ends. So no vCPU reads the
-//! image's page after another vCPU has written to the copy. A vCPU that has resolved the page before that, and has not
-//! mapped it, is refused by the announcement and resolves it again.
+//! *A copy, as vCPUs see it.* The caller that copies holds `giving`, so that pages are copied one after the other. Its VM
+//! [sees to the rest](mayfly_vm::Vm::copy_on_write): no vCPU reads the image's page after another vCPU has written to the
+//! copy. A vCPU that has resolved the page before that, and has not mapped it, is refused and resolves it again.
 //!
-//! The copying vCPU is inside a fault of its own here, which is refused in the same way. No step waits for a reader.
+//! The copying vCPU is inside a fault of its own here, which hears that the page has changed. No step waits for a reader.
 
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use mayfly_vm::HostFault;
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::stage2::Level;
-use mayfly_vm::{HostFault, PageChange, Protection};
 
 use super::super::arm64::copy;
+use super::clean::is_clean;
 use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE};
 
 /// The most images that lie behind a memory, one behind the other. A page is looked for in each.
 const MOST_LAYERS: usize = 8;
 
+/// A page of an image.
+pub(super) struct ImagePage {
+    pub(super) page: Pfn,
+    /// The largest block around it that is one in the image and for those that have it.
+    pub(super) level: Level,
+    /// All of the block is [clean](super::clean).
+    pub(super) is_clean: bool,
+}
+
 /// The VM of a memory, which hears of pages that get another frame.
 pub(crate) trait Hears: Send + Sync {
-    /// Announces that the page at `page` changes and takes nothing away; calls `copy`; has the page be `change.new`
-    /// from then on; calls `found`; and ends the announcement.
+    /// Has the page at `page` be in the second of `frames` in place of the first, to be written:
+    /// [`Vm::copy_on_write`](mayfly_vm::Vm::copy_on_write).
     ///
     /// # Safety
     ///
-    /// As [`Vm::change_pte`](mayfly_vm::Vm::change_pte), once `copy` has been called.
-    unsafe fn replace(
+    /// As that.
+    unsafe fn copy_on_write(
         &self,
         page: Hva,
-        change: &PageChange,
+        frames: (Pfn, Pfn),
         copy: &mut dyn FnMut(),
         found: &mut dyn FnMut(),
     );
@@ -71,7 +78,7 @@ impl GuestMemory {
     }
 
     /// The image's page behind `address`, where the memory has no frame of its own.
-    pub(super) fn image_page_alone(&self, address: u64) -> Result<Option<(Pfn, Level)>, HostFault> {
+    pub(super) fn image_page_alone(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
         if self.image.is_none() {
             return Ok(None);
         }
@@ -83,15 +90,17 @@ impl GuestMemory {
     }
 
     /// The image's page behind `address`, if it has one.
-    pub(super) fn image_page(&self, address: u64) -> Result<Option<(Pfn, Level)>, HostFault> {
+    pub(super) fn image_page(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
         let number = (address >> BLOCK_SHIFT) as usize;
         let own = self.words.get(number).ok_or(HostFault::NotMapped)?;
         // Where one page of a block has a frame of its own, the others are no block any more.
         let mut is_parted = own.load(Ordering::Acquire) != 0;
         for word in self.images().filter_map(|image| image.words.get(number)) {
-            if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+            let number = (address >> PAGE_SHIFT) % PAGES;
+            if let Some(found) = Self::look(word, number) {
                 let level = if is_parted { Level::PAGE } else { found.1 };
-                return Ok(Some((Self::page_in(found, address), level)));
+                let (page, is_clean) = (Self::page_in(found, address), is_clean(word, number));
+                return Ok(Some(ImagePage { page, level, is_clean }));
             }
             is_parted |= word.load(Ordering::Acquire) != 0;
         }
@@ -135,11 +144,9 @@ impl GuestMemory {
             found();
             return Ok((new, Level::PAGE));
         };
-        let protection = Protection::ReadWrite;
-        let change = PageChange { old, new, protection, same_contents: true };
         let page = Hva::new(address & !(PAGE_SIZE - 1));
-        // SAFETY: the frame is this memory's, and behind this page from now on.
-        unsafe { vm.replace(page, &change, &mut copy, &mut found) };
+        // SAFETY: the frame is this memory's, and behind this page from now on. No guest may write to an image's.
+        unsafe { vm.copy_on_write(page, (old, new), &mut copy, &mut found) };
         Ok((new, Level::PAGE))
     }
 

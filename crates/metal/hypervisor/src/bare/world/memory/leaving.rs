@@ -34,6 +34,7 @@ use mayfly_vm::HostFault;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
 
 use super::super::arm64::copy;
+use super::clean::strike_out;
 use super::going_back::{BEFORE_SHIFT, Freed, LAST_SHIFT, NUMBER};
 use super::{BLOCK, BLOCK_SHIFT, FRAME, GuestMemory, KIND, PAGES, TABLE, entry};
 use crate::bare::threads;
@@ -161,6 +162,7 @@ impl GuestMemory {
     fn overwrite(&self, number: usize, page: u64, frame: u64) -> Result<(), HostFault> {
         let address = (number as u64) << BLOCK_SHIFT | page << PAGE_SHIFT;
         let own = if let Some(found) = Self::look(&self.words[number], page) {
+            strike_out(&self.words[number], page);
             Self::page_in(found, address)
         } else {
             let table = self.table(address)?;
