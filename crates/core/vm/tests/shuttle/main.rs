@@ -212,6 +212,23 @@ fn copy_on_write<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory, page
     unsafe { vm.copy_on_write(Hva::new(page * PAGE_SIZE), old, new, copy, found) };
 }
 
+fn read_as_it_is_copied<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::new(2, true, SlotZap::Range);
+    machine.memory.set_shared(0, true);
+    let vm = machine.vm.clone();
+    let breaks = move |memory: &Memory, page| copy_on_write(&vm, memory, page);
+    machine.memory.break_by(Some(Box::new(breaks)));
+    machine.guest(vec![Step::Look(0), Step::Look(0)]);
+    machine.guest(vec![Step::Write(0, 1), Step::Read(0, 1)]);
+    machine.end();
+}
+
+#[test]
+fn a_page_that_another_vcpu_is_about_to_map_is_copied_and_its_old_frame_is_not_used_again() {
+    // One switch at the right moment is all it takes: short lives, and many.
+    check_schedules(500, 6_000, read_as_it_is_copied::<false>);
+}
+
 fn two_at_once<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::new(3, true, SlotZap::Range);
     machine.guest(vec![Step::Write(0, 7), Step::Write(5, 7)]);

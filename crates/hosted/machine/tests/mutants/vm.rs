@@ -292,8 +292,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 State::Leaf | State::Removed => return true,",
         )],
         killer: shuttle(
-            "so_it_does_when_its_pages_are_merged_and_copied_on_write_by_one_call",
-            "panicked",
+            "a_page_that_another_vcpu_is_about_to_map_is_copied_and_its_old_frame_is_not_used_again",
+            "was used after it was taken away",
         ),
     },
     Mutant {

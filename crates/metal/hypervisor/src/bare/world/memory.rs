@@ -528,6 +528,10 @@ impl Drop for GuestMemory {
             if number.is_multiple_of(FRAMES_AT_ONCE) {
                 threads::preemption_point();
             }
+            // Most are so in a fork.
+            if self.words[number].load(Ordering::Relaxed) == 0 {
+                continue;
+            }
             // SAFETY: nothing uses them: see above.
             unsafe { self.empty(number, &mut freed) };
             let value = self.words[number].load(Ordering::Relaxed);

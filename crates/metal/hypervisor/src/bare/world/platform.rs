@@ -98,8 +98,8 @@ unsafe impl Platform for World {
     }
 
     fn cpus(&self) -> u32 {
-        // Not the number of those that are up: this one never changes.
-        cpus::MAX as u32
+        // No world is made before all are up that ever will be.
+        cpus::count()
     }
 
     fn interrupt(&self, cpu: u32) {
