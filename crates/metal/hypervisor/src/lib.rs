@@ -39,6 +39,7 @@ pub mod plugged;
 pub mod processors;
 pub mod promises;
 pub mod service;
+pub mod shelf;
 pub mod shortage;
 pub mod sleepers;
 pub mod stray;

@@ -6,9 +6,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the heap's allocator (talc) adds to a piece, and the unit of what it takes.
-const TAG: usize = 8;
-const UNIT: usize = 32;
+/// What the heap's allocator (talc) adds to a piece, and the unit of what it takes, to which each piece is aligned.
+pub(crate) const TAG: usize = 8;
+pub(crate) const UNIT: usize = 32;
 
 /// Bytes of the heap that its allocator takes for a piece of so many.
 pub const fn taken(bytes: usize) -> usize {

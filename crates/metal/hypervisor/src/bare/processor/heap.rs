@@ -3,11 +3,12 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::promises::{Promises, taken};
+use mayfly_hypervisor::shelf::{Shelf, whole};
 use mayfly_vm::platform::address::PAGE_SIZE;
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
@@ -34,6 +35,8 @@ static FIRST_PIECE: First = First(UnsafeCell::new([0; FIRST]));
 
 struct Counted {
     talc: Talc<Manual, DefaultBinning>,
+    /// What was freed and is not talc's again.
+    shelf: Shelf,
     /// Bytes that it has.
     all: usize,
     /// Bytes that are taken, and the most that were at a time.
@@ -44,15 +47,41 @@ struct Counted {
 struct Heap(SpinLock<Counted>);
 
 #[global_allocator]
-static HEAP: Heap =
-    Heap(SpinLock::new(Counted { talc: Talc::new(Manual), all: 0, taken: 0, peak: 0 }));
+static HEAP: Heap = Heap(SpinLock::new(Counted {
+    talc: Talc::new(Manual),
+    shelf: Shelf::new(),
+    all: 0,
+    taken: 0,
+    peak: 0,
+}));
+
+impl Counted {
+    /// A piece of talc's.
+    ///
+    /// # Safety
+    ///
+    /// The size is not zero.
+    #[cold]
+    #[inline(never)]
+    unsafe fn cut(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let (Self { talc, shelf, .. }, layout) = (self, whole(layout));
+        // SAFETY: as the caller promises.
+        unsafe { talc.allocate(layout) }.or_else(|| {
+            // SAFETY: it has given them for these layouts, and nobody uses them.
+            shelf.clear(|piece, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) });
+            // SAFETY: as above.
+            unsafe { talc.allocate(layout) }
+        })
+    }
+}
 
 // SAFETY: what talc gives is as it was asked for, and the lock lets one processor at a time ask.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let mut heap = self.0.lock();
         // SAFETY: the size is not zero, as the caller promises.
-        let Some(given) = (unsafe { heap.talc.allocate(layout) }) else { return null_mut() };
+        let given = heap.shelf.take(layout).or_else(|| unsafe { heap.cut(layout) });
+        let Some(given) = given else { return null_mut() };
         heap.taken += taken(layout.size());
         heap.peak = heap.peak.max(heap.taken);
         given.as_ptr()
@@ -60,9 +89,14 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         let mut heap = self.0.lock();
-        // SAFETY: as the caller promises.
-        unsafe { heap.talc.deallocate(memory, layout) };
         heap.taken -= taken(layout.size());
+        // SAFETY: it was given for that layout, and is not used any more, as the caller promises.
+        let is_kept =
+            NonNull::new(memory).is_some_and(|memory| unsafe { heap.shelf.put(memory, layout) });
+        if !is_kept {
+            // SAFETY: as above.
+            unsafe { heap.talc.deallocate(memory, whole(layout)) };
+        }
     }
 }
 

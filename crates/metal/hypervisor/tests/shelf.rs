@@ -1,0 +1,151 @@
+//! Pieces of the heap that are kept: whatever is taken and freed in whatever order, nobody is given what another has, and
+//! all of it can be had again as one piece.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use mayfly_hypervisor::shelf::{MOST, Shelf, whole};
+use proptest::prelude::*;
+use talc::base::Talc;
+use talc::base::binning::DefaultBinning;
+use talc::source::Manual;
+
+/// Bytes of the heap.
+const BYTES: usize = 1 << 18;
+
+struct Heap {
+    talc: Talc<Manual, DefaultBinning>,
+    shelf: Shelf,
+    memory: *mut [u128],
+}
+
+impl Heap {
+    fn new() -> Self {
+        let memory = Box::into_raw(vec![0_u128; BYTES / size_of::<u128>()].into_boxed_slice());
+        let mut talc = Talc::new(Manual);
+        // SAFETY: nothing else uses it, until it is freed with this.
+        assert!(unsafe { talc.claim(memory.cast(), BYTES) }.is_some());
+        Self { talc, shelf: Shelf::new(), memory }
+    }
+
+    /// As the real one: from what is kept, from talc, and from talc when that has all that was kept.
+    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: no layout of these tests is empty.
+        let mut cut = |talc: &mut Talc<_, _>| unsafe { talc.allocate(whole(layout)) };
+        let kept = self.shelf.take(layout);
+        let given = kept.or_else(|| cut(&mut self.talc)).or_else(|| {
+            self.clear();
+            cut(&mut self.talc)
+        })?;
+        assert!(given.as_ptr().addr().is_multiple_of(layout.align()));
+        Some(given)
+    }
+
+    fn give_back(&mut self, piece: NonNull<u8>, layout: Layout) {
+        // SAFETY: it was given for that layout, and is not used any more.
+        unsafe {
+            if !self.shelf.put(piece, layout) {
+                self.talc.deallocate(piece.as_ptr(), whole(layout));
+            }
+        }
+    }
+
+    /// Returns how many pieces were kept.
+    fn clear(&mut self) -> usize {
+        let (talc, mut count) = (&mut self.talc, 0);
+        self.shelf.clear(|piece, layout| {
+            count += 1;
+            // SAFETY: talc has given it for that.
+            unsafe { talc.deallocate(piece.as_ptr(), layout) };
+        });
+        count
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: it was made of a box, and nothing of it is used any more.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}
+
+/// A piece that is in use, and the byte that it is filled with.
+struct Used(NonNull<u8>, Layout, u8);
+
+impl Used {
+    fn new(piece: NonNull<u8>, layout: Layout, byte: u8) -> Self {
+        // SAFETY: it is its own, and so long.
+        unsafe { piece.as_ptr().write_bytes(byte, layout.size()) };
+        Self(piece, layout, byte)
+    }
+
+    fn check(&self) {
+        let Self(piece, layout, byte) = self;
+        // SAFETY: it was written when it was taken.
+        let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), layout.size()) };
+        assert!(bytes.iter().all(|found| found == byte));
+    }
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let sizes =
+        prop_oneof![1..200_usize, 1..5000_usize, Just(24), Just(25), Just(4088), Just(4089)];
+    (sizes, 0..8_u32).prop_map(|(size, align)| Layout::from_size_align(size, 1 << align).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 128 }))]
+
+    #[test]
+    fn what_is_taken_is_nobody_elses_and_all_comes_back(
+        steps in prop::collection::vec((layouts(), any::<prop::sample::Index>(), 0..100_u8), 1..400),
+        frees in 30..70_u8,
+    ) {
+        let (mut heap, mut used) = (Heap::new(), Vec::<Used>::new());
+        let free = heap.talc.counters().available_bytes;
+        for (number, (layout, which, luck)) in steps.into_iter().enumerate() {
+            if luck < frees && !used.is_empty() {
+                let piece = used.swap_remove(which.index(used.len()));
+                piece.check();
+                heap.give_back(piece.0, piece.1);
+            } else if let Some(piece) = heap.take(layout) {
+                used.push(Used::new(piece, layout, number as u8));
+            }
+        }
+        for piece in used {
+            piece.check();
+            heap.give_back(piece.0, piece.1);
+        }
+        prop_assert!(heap.clear() <= MOST);
+        prop_assert_eq!(heap.talc.counters().available_bytes, free);
+        prop_assert_eq!(heap.clear(), 0);
+    }
+}
+
+#[test]
+fn a_piece_that_was_freed_is_taken_by_the_next_of_its_size_and_by_no_other() {
+    let mut heap = Heap::new();
+    let layout = |size| Layout::from_size_align(size, 8).unwrap();
+    let piece = heap.take(layout(56)).unwrap();
+    heap.give_back(piece, layout(56));
+    // Talc takes 64 bytes for 56, and 32 and 96 for these.
+    for other in [24, 57] {
+        let other = heap.take(layout(other)).unwrap();
+        assert_ne!(other, piece);
+    }
+    assert_eq!(heap.take(layout(25)), Some(piece));
+}
+
+#[test]
+fn a_piece_of_all_there_is_can_be_had_though_pieces_are_kept() {
+    let mut heap = Heap::new();
+    let small = Layout::from_size_align(100, 8).unwrap();
+    let pieces: Vec<_> = (0..2 * MOST).map(|_| heap.take(small).unwrap()).collect();
+    for piece in pieces {
+        heap.give_back(piece, small);
+    }
+    let free = heap.talc.counters().available_bytes;
+    assert!(free < BYTES - MOST * 100, "{MOST} of them are kept");
+    let large = Layout::from_size_align(BYTES - BYTES / 8, 8).unwrap();
+    assert!(heap.take(large).is_some());
+}
