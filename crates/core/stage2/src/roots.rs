@@ -204,7 +204,7 @@ impl<F: Format> Roots<F> {
     }
 
     /// The root, if it is one, that was found in a place inside the section, for as long as that lasts.
-    fn read<'a>(root: *mut Root<F>, _section: &'a impl Section) -> Option<&'a Root<F>> {
+    fn read(root: *mut Root<F>, _section: &impl Section) -> Option<&Root<F>> {
         // SAFETY: as above.
         Self::there(root).map(|root| unsafe { root.as_ref() })
     }

@@ -31,7 +31,7 @@ impl Heap {
     /// As the real one: from what is kept, from talc, and from talc when that has all that was kept.
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: no layout of these tests is empty.
-        let mut cut = |talc: &mut Talc<_, _>| unsafe { talc.allocate(whole(layout)) };
+        let cut = |talc: &mut Talc<_, _>| unsafe { talc.allocate(whole(layout)) };
         let kept = self.shelf.take(layout);
         let given = kept.or_else(|| cut(&mut self.talc)).or_else(|| {
             self.clear();
