@@ -5,8 +5,8 @@
 //! [takes](crate::promises::taken) for it, so one that was taken for 20 bytes serves one of 24: the allocator is asked for
 //! [all](whole) that it takes in any case, and is given as much back.
 //!
-//! What is kept is free all the same: when the allocator has no piece, it is [given all](Shelf::clear) that is kept, and
-//! asked again. There are [`MOST`] at most, so that this does not take long.
+//! What is kept is free all the same: as long as the allocator has no piece, it is [given](Shelf::clear) some of what is kept, and
+//! asked again. There are [`MOST`] pieces at most, so that this does not take long.
 
 use core::alloc::Layout;
 use core::ptr::{NonNull, null_mut};
@@ -71,16 +71,20 @@ impl Shelf {
         true
     }
 
-    /// Calls `back` with each piece that is kept, and with the layout for which the allocator has given it. None is kept then.
-    pub fn clear(&mut self, mut back: impl FnMut(NonNull<u8>, Layout)) {
+    /// Calls `back` with pieces that are kept, `most` at most, and with the layouts for which the allocator has given them.
+    /// They are kept no more. Returns whether there were any.
+    pub fn clear(&mut self, most: usize, mut back: impl FnMut(NonNull<u8>, Layout)) -> bool {
+        let before = self.count;
         for size in 0..SIZES {
-            while !self.first[size].is_null()
+            while before - self.count < most
+                && !self.first[size].is_null()
                 && let Ok(layout) = Layout::from_size_align((size + 1) * UNIT - TAG, UNIT)
                 && let Some(piece) = self.take(layout)
             {
                 back(piece, layout);
             }
         }
+        self.count < before
     }
 }
 

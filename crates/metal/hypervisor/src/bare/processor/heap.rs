@@ -55,36 +55,58 @@ static HEAP: Heap = Heap(SpinLock::new(Counted {
     peak: 0,
 }));
 
+/// Pieces that talc is given back before the lock is free for a moment: interrupts are masked meanwhile.
+const GIVEN_BACK_AT_ONCE: usize = 16;
+
 impl Counted {
-    /// A piece of talc's.
+    /// A piece that is kept, or one of talc's.
+    ///
+    /// # Safety
+    ///
+    /// The size is not zero.
+    #[inline]
+    unsafe fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let kept = self.shelf.take(layout);
+        // SAFETY: as the caller promises.
+        let given = kept.or_else(|| unsafe { self.talc.allocate(whole(layout)) })?;
+        self.taken += taken(layout.size());
+        self.peak = self.peak.max(self.taken);
+        Some(given)
+    }
+}
+
+impl Heap {
+    /// A piece, where talc needs what is kept.
     ///
     /// # Safety
     ///
     /// The size is not zero.
     #[cold]
-    #[inline(never)]
-    unsafe fn cut(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let (Self { talc, shelf, .. }, layout) = (self, whole(layout));
-        // SAFETY: as the caller promises.
-        unsafe { talc.allocate(layout) }.or_else(|| {
+    unsafe fn take_after_clearing(&self, layout: Layout) -> Option<NonNull<u8>> {
+        loop {
+            let mut heap = self.0.lock();
+            let Counted { talc, shelf, .. } = &mut *heap;
             // SAFETY: it has given them for these layouts, and nobody uses them.
-            shelf.clear(|piece, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) });
-            // SAFETY: as above.
-            unsafe { talc.allocate(layout) }
-        })
+            let back =
+                |piece: NonNull<u8>, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) };
+            let is_more = shelf.clear(GIVEN_BACK_AT_ONCE, back);
+            // SAFETY: as the caller promises.
+            let given = unsafe { heap.take(layout) };
+            if given.is_some() || !is_more {
+                return given;
+            }
+        }
     }
 }
 
 // SAFETY: what talc gives is as it was asked for, and the lock lets one processor at a time ask.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let mut heap = self.0.lock();
         // SAFETY: the size is not zero, as the caller promises.
-        let given = heap.shelf.take(layout).or_else(|| unsafe { heap.cut(layout) });
-        let Some(given) = given else { return null_mut() };
-        heap.taken += taken(layout.size());
-        heap.peak = heap.peak.max(heap.taken);
-        given.as_ptr()
+        let given = unsafe { self.0.lock().take(layout) };
+        // SAFETY: as above.
+        let given = given.or_else(|| unsafe { self.take_after_clearing(layout) });
+        given.map_or(null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

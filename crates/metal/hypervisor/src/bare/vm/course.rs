@@ -304,6 +304,9 @@ impl<F: TableFormat> Host<F> {
         vm.destroy();
         threads::preemption_point();
         ended.wait_reclaimed();
+        // Much to free, of many vCPUs. The rest of the run is as much.
+        run.forget_vcpus();
+        threads::preemption_point();
         // Now no TLB has a translation to its memory.
         if let Some(template) = template {
             machine.freeze(template);

@@ -226,6 +226,13 @@ impl Run {
         })
     }
 
+    /// It is over: frees what its vCPUs went on as, and what they have left.
+    pub(super) fn forget_vcpus(&self) {
+        let resumed = core::mem::take(&mut *self.resumed.lock());
+        let stopped = core::mem::take(&mut *self.stopped.lock());
+        drop((resumed, stopped));
+    }
+
     /// How it ends, once it does.
     pub(crate) fn ending(&self) -> Option<End> {
         self.ending.now()
