@@ -45,3 +45,4 @@ pub mod stray;
 pub mod tree;
 pub mod turns;
 pub mod waiting;
+pub mod x86;

@@ -6,7 +6,7 @@
 extern crate alloc;
 
 #[cfg(target_os = "none")]
-mod bare;
+mod program;
 
 #[cfg(not(target_os = "none"))]
 fn main() {

@@ -21,7 +21,8 @@ impl Outdated {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn take(&self) -> bool {
+    /// Whether they were until now.
+    pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -42,9 +43,9 @@ impl Own {
         self.0 |= flush;
     }
 
-    /// `TLB_CONTROL` of an entry that is made now: neither is outdated behind it.
-    pub fn take(&mut self, all: &Outdated, features: Features) -> u32 {
-        features.tlb_control(all.take(), core::mem::take(&mut self.0))
+    /// `TLB_CONTROL` of an entry that is made now, where `all` TLBs are outdated or not: nothing is outdated behind it.
+    pub const fn take(&mut self, all: bool, features: Features) -> u32 {
+        features.tlb_control(all, core::mem::replace(&mut self.0, false))
     }
 }
 
@@ -61,17 +62,17 @@ mod tests {
     #[test]
     fn the_first_entry_flushes_everything() {
         let (all, mut own) = (Outdated::new(), Own::default());
-        assert_eq!(own.take(&all, features()), 1);
-        assert_eq!(own.take(&all, features()), 0);
+        assert_eq!(own.take(all.take(), features()), 1);
+        assert_eq!(own.take(all.take(), features()), 0);
     }
 
     #[test]
     fn a_flush_is_kept_by_a_vcpu_that_was_activated_again_before_it_was_entered() {
         let (all, mut own) = (Outdated::new(), Own::default());
-        let _ = own.take(&all, features());
+        let _ = own.take(all.take(), features());
         own.note(true);
         own.note(false);
-        assert_eq!(own.take(&all, features()), 3);
+        assert_eq!(own.take(all.take(), features()), 3);
     }
 
     proptest! {
@@ -92,7 +93,7 @@ mod tests {
                     }
                     _ => {
                         let expected = if is_all { 1 } else if is_own { 3 } else { 0 };
-                        prop_assert_eq!(own.take(&all, features()), expected);
+                        prop_assert_eq!(own.take(all.take(), features()), expected);
                         (is_all, is_own) = (false, false);
                     }
                 }

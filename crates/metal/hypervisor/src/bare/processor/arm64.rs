@@ -4,14 +4,28 @@
 use mayfly_hwtrace::Family;
 use smccc::Smc;
 
+use super::cpus;
+
 pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
 mod copies;
 pub(crate) mod interrupts;
-pub(crate) mod own;
+pub(crate) mod lines;
 pub(crate) mod pl011;
 pub(crate) mod shared;
 pub(crate) mod this_cpu;
+
+pub(crate) use pl011 as port;
+
+/// Why no trace is kept on this architecture.
+pub(crate) const NO_TRACE: Option<&str> = None;
+/// What a processor lacks that has no random numbers of its own.
+pub(crate) const NO_RANDOM: &str = "the device tree has no rng-seed, and the processor has no RNDR";
+
+/// The most processors that run guests.
+pub(crate) const fn most_cpus() -> u32 {
+    cpus::MAX as u32
+}
 
 /// Powers the machine off.
 pub(crate) fn power_off() -> ! {

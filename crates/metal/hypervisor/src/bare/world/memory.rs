@@ -27,7 +27,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
 
-use super::arm64::copy;
+use super::arch::copy;
 use super::platform::World;
 use crate::bare::processor::frames::free;
 use crate::bare::processor::in_use;

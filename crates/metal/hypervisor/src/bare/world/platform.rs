@@ -14,7 +14,7 @@ use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
 use super::share::Share;
-use crate::bare::processor::{cpu, cpus, frames, kick, spin, timer, trace};
+use crate::bare::processor::{cpu, frames, kick, most_cpus, spin, timer, trace};
 use crate::bare::threads;
 
 /// What the core runs in here. Every value of it is the same but for the share that frames are taken of.
@@ -99,7 +99,7 @@ unsafe impl Platform for World {
 
     fn cpus(&self) -> u32 {
         // Not the number of those that are up: this one never changes.
-        cpus::MAX as u32
+        most_cpus()
     }
 
     fn interrupt(&self, cpu: u32) {

@@ -14,7 +14,7 @@ use crate::bare::devices::clock;
 use crate::bare::own;
 use crate::bare::processor::serial::line_without_lock;
 use crate::bare::processor::shared::{self, Shared};
-use crate::bare::processor::{cpus as processors, frames, heap, pl011, power_off, this_cpu};
+use crate::bare::processor::{cpus as processors, frames, heap, power_off, this_cpu};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::arch::IPA_BITS;
@@ -29,7 +29,7 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
         // SAFETY: the device tree says so, and it is mapped as a device where it is not memory.
         unsafe {
             map::reach(uart.start);
-            pl011::use_at(uart.start as usize);
+            this_cpu::use_serial_port(uart.start as usize);
         }
     }
     let level = cpu::exception_level();

@@ -23,7 +23,7 @@ use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::stage2::Level;
 use mayfly_vm::{HostFault, PageChange, Protection};
 
-use super::super::arm64::copy;
+use super::super::arch::copy;
 use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE};
 
 /// The most images that lie behind a memory, one behind the other. A page is looked for in each.

@@ -1,0 +1,24 @@
+//! The memory of a guest, as its processor reads it: guests' own tables, and instructions that are decoded.
+
+use mayfly_x86::bare::guest::Ram;
+use mayfly_x86::guest::walk::Memory;
+
+use crate::bare::world::memory::GuestMemory;
+
+impl Memory for GuestMemory {
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        self.read_now(address & !7, &mut word).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
+}
+
+impl Ram for GuestMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        self.read_now(address, into).ok()
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Option<()> {
+        self.write_now(address, from).ok()
+    }
+}
