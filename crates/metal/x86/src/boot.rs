@@ -5,4 +5,5 @@ pub mod bzimage;
 pub mod hvm;
 pub mod parameters;
 pub mod plan;
+pub mod processors;
 pub mod room;

@@ -46,7 +46,8 @@ pub unsafe fn bytes(from: u64, to: u64, count: usize) {
                     options(nostack, preserves_flags));
             }
             _ => {
-                asm!("rep movsb", inout("rcx") count => _, inout("rsi") from => _, inout("rdi") to => _,
+                asm!("rep movsq", "mov ecx, {rest:e}", "rep movsb", rest = in(reg) count % 8,
+                    inout("rcx") count / 8 => _, inout("rsi") from => _, inout("rdi") to => _,
                     options(nostack, preserves_flags));
             }
         }

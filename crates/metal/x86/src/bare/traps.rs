@@ -209,6 +209,6 @@ impl fmt::Display for Trap {
         if let Some(address) = self.address() {
             write!(f, ", an access to {address:#x}")?;
         }
-        write!(f, ", registers {general:#x?}")
+        write!(f, ", registers {general:x?}")
     }
 }

@@ -2,8 +2,8 @@
 
 use mayfly_hwtrace::{Event, Options, Record};
 
+use crate::bare::processor::frames;
 use crate::bare::processor::trace::{Store, is_kept, start as keep, stop, ticket};
-use crate::bare::processor::{NO_TRACE, frames};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 
@@ -12,9 +12,6 @@ const MIB_ORDER: u32 = 8;
 
 /// Keeps events from now on, as many as fit into `mib` MiB. No VM runs yet.
 pub(crate) fn start(mib: u64) {
-    if let Some(why) = NO_TRACE {
-        return say!("mayfly: {why}");
-    }
     if is_kept() {
         return say!("mayfly: a trace is being kept already");
     }

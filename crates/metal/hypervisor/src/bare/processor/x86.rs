@@ -3,8 +3,6 @@
 use mayfly_hwtrace::Family;
 use x86_64::instructions::port::Port;
 
-use super::cpus;
-
 pub(crate) use mayfly_x86::bare::{cpu, spin, timer, zero};
 
 pub(crate) mod interrupts;
@@ -24,14 +22,9 @@ const ENDS: u16 = 0xf4;
 /// With the status 1, which is that of the program's end.
 const ENDED: u32 = 0;
 
-/// Bits of an ASID, which is a VMID here: as many whole bits as there are ASIDs, and 16 at most.
-pub(crate) fn asid_bits() -> u32 {
-    shared::get().features.asids().ilog2().min(16)
-}
-
-/// The most processors that run guests: each has an ASID, and one is the host's.
+/// The most processors that run guests.
 pub(crate) fn most_cpus() -> u32 {
-    (cpus::MAX as u32).min((1 << asid_bits()) - 1)
+    this_cpu::most_cpus(shared::get().features)
 }
 
 /// Powers the machine off: by QEMU's device, if it is there; otherwise this processor stops.

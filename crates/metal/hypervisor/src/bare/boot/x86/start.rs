@@ -7,6 +7,7 @@ use mayfly_hypervisor::tree::Board;
 use mayfly_hypervisor::x86::list;
 use mayfly_x86::bare::{apic, svm, timer};
 use mayfly_x86::boot::hvm::StartInfo;
+use mayfly_x86::boot::processors;
 use x86_64::instructions::port::Port;
 
 use super::loaded::{self, LOW, Loaded};
@@ -15,7 +16,8 @@ use crate::bare::boot::{memory, run};
 use crate::bare::devices::clock;
 use crate::bare::own;
 use crate::bare::processor::shared::{self, Shared};
-use crate::bare::processor::{cpus as processors, frames, heap, power_off, this_cpu};
+use crate::bare::processor::this_cpu::{self, most_cpus};
+use crate::bare::processor::{cpus as all, frames, heap, power_off};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::entropy;
@@ -36,7 +38,7 @@ extern "C" fn x86_begin(told: u64) -> ! {
         Ok(board) => {
             say!(
                 "mayfly: {} CPUs, {} MiB free, a time-stamp counter of {} kHz",
-                processors::count(),
+                all::count(),
                 frames::count_free() >> 8,
                 timer::frequency() / 1000
             );
@@ -57,6 +59,9 @@ fn prepare(told: u64) -> Result<Board, String> {
     let info = StartInfo::read(&Loaded, told).map_err(|why| text(&why))?;
     let mut board = read(info).map_err(|why| text(&why))?;
     let archive = loaded::archive(info).map_err(|why| text(&why))?;
+    let ids = processors::apic_ids(&Loaded, info.rsdp);
+    // SAFETY: the first instructions have mapped it, and a PC has memory there, which is not given to anybody.
+    unsafe { cpus::place() };
 
     let mut tables =
         map::activate(&board).map_err(|_| "there is too little memory to map the machine")?;
@@ -65,11 +70,12 @@ fn prepare(told: u64) -> Result<Board, String> {
     apic::prepare();
     this_cpu::arrive().map_err(|why| text(&why))?;
     timer::prepare().map_err(|why| text(&why))?;
-    apic::interrupt_by_timer();
     clock::set(cmos::second(clock_of_machine).unwrap_or(0));
     entropy::prepare(&board.seed);
+    cpus::start_others(&ids, most_cpus(features), tables.root(), features);
     shared::set(Shared { features });
     cpus::prepare();
+    cpus::wait_for_others();
     own::find(&board, &mut |addresses| tables.add_device(addresses));
 
     let bytes = core::ptr::with_exposed_provenance::<u8>(archive.start as usize);

@@ -7,13 +7,22 @@ use mayfly_x86::bare::cpu::{self, Block};
 use mayfly_x86::bare::{apic, svm, traps};
 use mayfly_x86::svm::features::Features;
 
-pub(crate) use super::asid_bits;
 use super::tlb;
 pub(crate) use super::tlb::{enters, invalidate, invalidate_own, leaves};
 use crate::bare::processor::cpus::MAX;
 
 /// The ID of each processor's APIC.
 static APIC_IDS: [AtomicU32; MAX] = [const { AtomicU32::new(0) }; MAX];
+
+/// Bits of an ASID, which is a VMID here: as many whole bits as there are ASIDs, and 16 at most.
+pub(crate) fn asid_bits(features: Features) -> u32 {
+    features.asids().ilog2().min(16)
+}
+
+/// The most processors that run guests, where they have these features: each has an ASID, and one is the host's.
+pub(crate) fn most_cpus(features: Features) -> u32 {
+    (MAX as u32).min((1 << asid_bits(features)) - 1)
+}
 
 /// Interrupts processor `number`: it looks for new work.
 pub(crate) fn kick(number: usize) {

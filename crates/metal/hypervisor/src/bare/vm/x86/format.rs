@@ -4,6 +4,7 @@ use mayfly_vm::stage2::Npt;
 use mayfly_x86::bare::guest::Confinement;
 
 use crate::bare::processor::shared;
+use crate::bare::processor::this_cpu::asid_bits;
 use crate::bare::vm::format::{TableFormat, WithFormat};
 use crate::bare::world::x86::MACHINE;
 
@@ -20,4 +21,7 @@ pub(crate) fn with_format<W: WithFormat>(work: W) -> W::Output {
     work.run::<Npt>()
 }
 
-pub(crate) use crate::bare::processor::this_cpu::asid_bits as vmid_bits;
+/// Bits of a VMID.
+pub(crate) fn vmid_bits() -> u32 {
+    asid_bits(shared::get().features)
+}
