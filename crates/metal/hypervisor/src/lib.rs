@@ -1,6 +1,6 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
 //! them, its device tree and the modules in it, the arrival of its CPUs and those that take threads, the threads that wait
-//! and that sleep, how a run ends, the device tree of a guest, packed kernels, the log of a guest, forks for connections,
+//! and that sleep, how a run ends, the device tree of a guest, the list of VMs on x86-64, packed kernels, the log of a guest, forks for connections,
 //! the monitor's commands and what is typed meanwhile, and the requests of a program.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.

@@ -116,7 +116,9 @@ mod tests {
         };
         machine.invalidate(seen.iter(), || told.set(told.get() + 1), meanwhile);
         assert_eq!((flushes.get(), turns.get(), told.get()), (3, 3, 1));
-        seen.iter().for_each(|seen| seen.look(&machine, flush));
+        for seen in &seen {
+            seen.look(&machine, flush);
+        }
         assert_eq!(flushes.get(), 3);
     }
 }

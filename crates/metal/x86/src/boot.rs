@@ -4,6 +4,4 @@ pub mod archive;
 pub mod bzimage;
 pub mod hvm;
 pub mod parameters;
-pub mod plan;
 pub mod processors;
-pub mod room;

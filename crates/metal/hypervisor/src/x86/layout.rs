@@ -11,7 +11,7 @@ pub const MEMORY: u64 = 0;
 /// The most memory of a VM: it lies below the devices.
 pub const MOST_MEMORY: u64 = 3 << 30;
 /// Where the registers of all virtio devices are, in one page.
-pub const VIRTIO: u64 = 0xd000_0000;
+pub const VIRTIO: u64 = 0xfeb0_0000;
 /// Bytes of it.
 pub const VIRTIO_PAGE_BYTES: u64 = 0x1000;
 /// Bytes of a virtio device's registers.

@@ -36,7 +36,7 @@ fn set(line: u32, to: u32, entry: u32) {
 /// Has a line interrupt the processor whose APIC has the ID `to`, by its edges or while it is high.
 pub fn enable(line: u32, is_edge: bool, to: u32) {
     let level = if is_edge { 0 } else { BY_LEVEL };
-    set(line, to, u32::from(FIRST_LINE) + line | level);
+    set(line, to, (u32::from(FIRST_LINE) + line) | level);
 }
 
 /// Has a line interrupt nobody.

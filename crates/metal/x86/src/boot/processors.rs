@@ -59,22 +59,22 @@ fn find(memory: &impl Physical, root: u64) -> Option<Vec<u8>> {
         && is_whole(&pointer)
         && word(&pointer, 24) != 0;
     let (list, bytes) = if is_wide {
-        (table(memory, word(&pointer, 24), b"XSDT")?, 8)
+        (table(memory, word(&pointer, 24), *b"XSDT")?, 8)
     } else {
-        (table(memory, half(&pointer, 16).into(), b"RSDT")?, 4)
+        (table(memory, half(&pointer, 16).into(), *b"RSDT")?, 4)
     };
     list[HEADER..].chunks_exact(bytes).find_map(|entry| {
         let at = if is_wide { word(entry, 0) } else { half(entry, 0).into() };
-        table(memory, at, b"APIC")
+        table(memory, at, *b"APIC")
     })
 }
 
 /// The table at an address, if it is of that kind, and whole.
-fn table(memory: &impl Physical, at: u64, kind: &[u8; 4]) -> Option<Vec<u8>> {
+fn table(memory: &impl Physical, at: u64, kind: [u8; 4]) -> Option<Vec<u8>> {
     let mut header = [0; HEADER];
     memory.read(at, &mut header)?;
     let length = half(&header, 4) as usize;
-    if header[..4] != *kind || !(HEADER..=LARGEST).contains(&length) {
+    if header[..4] != kind || !(HEADER..=LARGEST).contains(&length) {
         return None;
     }
     let mut bytes = Vec::new();
@@ -135,9 +135,9 @@ mod tests {
         bytes
     }
 
-    fn a_table(kind: &[u8; 4], contents: &[u8]) -> Vec<u8> {
+    fn a_table(kind: [u8; 4], contents: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
-        bytes[..4].copy_from_slice(kind);
+        bytes[..4].copy_from_slice(&kind);
         bytes[4..8].copy_from_slice(&((HEADER + contents.len()) as u32).to_le_bytes());
         bytes.extend(contents);
         whole(bytes, 9)
@@ -158,13 +158,13 @@ mod tests {
         // One that is another table comes first.
         let places = [TABLE_AT + 0x1000, TABLE_AT];
         let list = if version >= 2 {
-            a_table(b"XSDT", &places.map(u64::to_le_bytes).concat())
+            a_table(*b"XSDT", &places.map(u64::to_le_bytes).concat())
         } else {
-            a_table(b"RSDT", &places.map(|at| (at as u32).to_le_bytes()).concat())
+            a_table(*b"RSDT", &places.map(|at| (at as u32).to_le_bytes()).concat())
         };
         put(0x1000, &list);
-        put(0x2000, &a_table(b"APIC", &[&[0; 8][..], entries].concat()));
-        put(0x3000, &a_table(b"FACP", &[1; 8]));
+        put(0x2000, &a_table(*b"APIC", &[&[0; 8][..], entries].concat()));
+        put(0x3000, &a_table(*b"FACP", &[1; 8]));
         Firmware(bytes)
     }
 

@@ -23,9 +23,9 @@ use super::guest::{Obedient, seat};
 use super::parts::{NO_MEMORY, NO_VM, Outcome, create, machine, memory, plan, slot, vcpu, worlds};
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::uart::Uart;
-use crate::bare::vm::arch::{Model, Origin, Stopped, generation, save};
+use crate::bare::vm::arch::{Model, Stopped, generation, save};
 use crate::bare::vm::buses;
-use crate::bare::vm::{Hearing, Host, Kinds, Run, TableFormat, Template};
+use crate::bare::vm::{Hearing, Host, Kinds, Origin, Run, TableFormat, Template};
 use crate::bare::world::memory::GuestMemory;
 
 const BYTES: u64 = times::FORKED_BYTES;

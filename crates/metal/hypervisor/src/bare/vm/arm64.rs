@@ -20,7 +20,7 @@ pub(crate) use mayfly_arm64::confinement::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::part::Part;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
-pub(crate) use model::{Model, NotLoaded, NotResumed, Origin, Resumed, Vcpus};
+pub(crate) use model::{Model, NotLoaded, NotResumed, Resumed, Vcpus};
 pub(crate) use seat::Seat;
 pub(crate) use state::{NotKept, Stopped, save};
 

@@ -15,7 +15,7 @@ use mayfly_vm::Caches;
 pub(crate) use board::{Processor, Stop, answer, goes_off, no_port, processor, stop};
 pub(crate) use chipset::Chipset;
 pub(crate) use forks::{
-    Model, NotKept, NotLoaded, NotResumed, Origin, Resumed, Start, Stopped, Vcpus, save,
+    Model, NotKept, NotLoaded, NotResumed, Resumed, Start, Stopped, Vcpus, save,
 };
 pub(crate) use format::{vmid_bits, with_format};
 pub(crate) use load::load;

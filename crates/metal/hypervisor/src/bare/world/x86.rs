@@ -6,6 +6,9 @@ use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 pub(super) use mayfly_x86::bare::copy;
 
+use mayfly_vm::HostFault;
+
+use super::memory::GuestMemory;
 use super::platform::World;
 use crate::bare::processor::this_cpu::invalidate;
 use crate::bare::threads::interrupts::look;
@@ -57,4 +60,21 @@ unsafe impl Cache for World {
     fn invalidate_instructions(&self, _first: Pfn, _count: u64) {}
 
     fn invalidate_all_instructions(&self) {}
+}
+
+impl GuestMemory {
+    /// The bytes at `address`, all of which are in one page, for a caller that has a lock. Zeroes, where the page was never
+    /// touched.
+    #[inline]
+    pub(crate) fn few<const BYTES: usize>(&self, address: u64) -> Result<[u8; BYTES], HostFault> {
+        let mut bytes = [0; BYTES];
+        // SAFETY: the frame is this memory's meanwhile.
+        let read = Self::with_frame(self.word_of(address)?, address, |at| unsafe {
+            copy::read(at, &mut bytes);
+        });
+        if read.is_err() {
+            self.read_now(address, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
 }

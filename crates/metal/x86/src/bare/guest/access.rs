@@ -196,10 +196,7 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         }
         let bytes = walk::translate(&self.vmcb.save, start, self.machine.ram())
             .ok()
-            .and_then(|at| {
-                let mut bytes = [0; FETCHED];
-                self.machine.ram().read(at, &mut bytes).map(|()| bytes)
-            })
+            .and_then(|at| self.machine.ram().sixteen(at))
             .ok_or(Undecoded::Truncated)?;
         decode_into(mode, &bytes, &mut self.operation)
     }

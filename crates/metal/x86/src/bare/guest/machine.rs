@@ -10,6 +10,9 @@ use crate::svm::exit::Port;
 
 /// The memory of a guest, as far as its processor reads it and writes to it. None of it waits.
 pub trait Ram: walk::Memory {
+    /// The 16 bytes at `address`, all of which are in one page, unless there is no memory.
+    fn sixteen(&self, address: u64) -> Option<[u8; 16]>;
+
     /// Reads bytes, unless there is no memory.
     fn read(&self, address: u64, into: &mut [u8]) -> Option<()>;
 

@@ -65,7 +65,7 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
                 self.tell_time();
             }
             Msr::Apic => {
-                self.machine.vapic().write_msr(&mut self.apic, number, value, time).ok()?
+                self.machine.vapic().write_msr(&mut self.apic, number, value, time).ok()?;
             }
             Msr::Pat => self.vmcb.save.pat = msr::write_pat(value).ok()?,
             Msr::Efer => {

@@ -64,3 +64,17 @@ pub(super) fn archive(info: StartInfo) -> Result<Range<u64>, Wrong> {
     }
     Ok(range)
 }
+
+/// What lies there.
+///
+/// # Safety
+///
+/// The loader has put it there, it is mapped, and is never written.
+pub(super) unsafe fn bytes(place: &Range<u64>) -> &'static [u8] {
+    if place.is_empty() {
+        return &[];
+    }
+    let start = with_exposed_provenance(place.start as usize);
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(start, (place.end - place.start) as usize) }
+}

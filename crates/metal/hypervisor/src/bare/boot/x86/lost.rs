@@ -12,8 +12,10 @@ use crate::bare::threads::{self, ThisThread};
 extern "C" fn mayfly_x86_lost(trap: &Trap) -> ! {
     let is_of_stack =
         |address: u64| threads::is_in_slot(address) || map::guard().contains(&address);
-    if trap.address().is_some_and(is_of_stack) {
-        panic!("the stack of {ThisThread} has overflowed: {trap}")
+    match trap.address() {
+        Some(address) if is_of_stack(address) => {
+            panic!("the stack of {ThisThread} has overflowed: {trap}")
+        }
+        _ => panic!("{trap}, in {ThisThread}"),
     }
-    panic!("{trap}, in {ThisThread}")
 }

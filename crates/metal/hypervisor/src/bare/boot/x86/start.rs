@@ -78,11 +78,8 @@ fn prepare(told: u64) -> Result<Board, String> {
     cpus::wait_for_others();
     own::find(&board, &mut |addresses| tables.add_device(addresses));
 
-    let bytes = core::ptr::with_exposed_provenance::<u8>(archive.start as usize);
-    let length = (archive.end - archive.start) as usize;
-    // SAFETY: the loader has put it there, and it was kept from whoever asks for frames; it is mapped, and never written.
-    let bytes =
-        if length == 0 { &[] } else { unsafe { core::slice::from_raw_parts(bytes, length) } };
+    // SAFETY: it was kept from whoever asks for frames, and is mapped.
+    let bytes = unsafe { loaded::bytes(&archive) };
     let (modules, wrong) = list::modules(bytes, archive.start);
     for why in wrong {
         say!("mayfly: {why}");

@@ -40,7 +40,7 @@ pub(crate) fn invalidate(of: Of) {
         look();
         spin::relax();
     };
-    GUESTS.invalidate(PLACES[..cpus::MAX].iter(), of, kick, meanwhile);
+    GUESTS.invalidate(PLACES[..cpus::count() as usize].iter(), of, kick, meanwhile);
 }
 
 /// Flushes what this processor keeps of the program's own tables, if another has changed these.

@@ -22,6 +22,7 @@ pub(crate) struct Chipset {
     pub(super) x2apic: bool,
 }
 
+#[expect(clippy::unused_self, reason = "where vCPUs are turned on by a call, it is kept who is on")]
 impl Chipset {
     /// That of a VM of `plan`, with that memory.
     pub(crate) fn try_new(

@@ -15,9 +15,8 @@ use super::chipset::Chipset;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::frames::Frames;
-use crate::bare::devices::network::Seat;
 use crate::bare::threads::kick::Places;
-use crate::bare::world::World;
+use crate::bare::vm::origin::Origin;
 
 /// Where a vCPU begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +64,6 @@ impl From<OutOfMemory> for NotResumed {
     fn from(_: OutOfMemory) -> Self {
         Self::OutOfMemory
     }
-}
-
-/// Where the devices come from of a machine that goes on.
-pub(crate) enum Origin<'a> {
-    Made(&'a Arc<World>, Option<Frames>, Option<Seat>),
-    Kept(&'a Arc<Devices>),
 }
 
 /// A machine that goes on as another one was.

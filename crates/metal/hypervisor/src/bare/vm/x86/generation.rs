@@ -1,5 +1,10 @@
 //! The number of a VM's generation, which a guest is told where it may be forked. On this architecture none is.
 
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "where there is a number, there may be no memory for it"
+)]
+
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::HostFault;
 

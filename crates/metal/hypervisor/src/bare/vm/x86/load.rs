@@ -89,7 +89,7 @@ fn try_load(machine: &Machine, memory: &GuestMemory) -> Result<u64, NotLoaded> {
     memory.write(layout::COMMAND_LINE, arguments)?;
     memory.write(layout::COMMAND_LINE + arguments.len() as u64, &[0])?;
 
-    memory.write(layout::ACPI, &acpi::tables(plan.vcpus)?)?;
+    memory.write(layout::ACPI, &acpi::tables(plan.vcpus, preemption_point)?)?;
     preemption_point();
     memory.write(layout::RESET_VECTOR, &layout::RESET_CODE)?;
     let map = [

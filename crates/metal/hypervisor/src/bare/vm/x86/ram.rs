@@ -6,14 +6,18 @@ use mayfly_x86::guest::walk::Memory;
 use crate::bare::world::memory::GuestMemory;
 
 impl Memory for GuestMemory {
+    #[inline]
     fn word(&self, address: u64) -> Option<u64> {
-        let mut word = [0; 8];
-        self.read_now(address & !7, &mut word).ok()?;
-        Some(u64::from_le_bytes(word))
+        self.few(address & !7).ok().map(u64::from_le_bytes)
     }
 }
 
 impl Ram for GuestMemory {
+    #[inline]
+    fn sixteen(&self, address: u64) -> Option<[u8; 16]> {
+        self.few(address).ok()
+    }
+
     fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         self.read_now(address, into).ok()
     }

@@ -48,6 +48,7 @@ impl Seat {
         self.controller.local_apic(self.vcpu)
     }
 
+    #[expect(clippy::unused_self, reason = "the processor of a vCPU has its APIC here")]
     /// Has the vCPU's side of the APICs be as another one's was, which its processor has.
     pub(crate) fn resume(&self, _interface: LocalApic) {}
 
