@@ -15,6 +15,7 @@ pub mod account;
 pub mod ahead;
 pub mod arm64;
 pub mod arrival;
+pub mod board;
 pub mod card;
 pub mod chunks;
 pub mod command;

@@ -8,9 +8,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::board::{Module, ModuleKind, Region};
 use crate::card::Card;
 use crate::partition::PartitionUse;
-use crate::tree::{Module, ModuleKind, Region};
 use crate::turns::Share;
 
 /// What a VM is to be made of.

@@ -1,6 +1,6 @@
 //! The boot: from the boot loader to the monitor.
 
-use mayfly_hypervisor::tree::Board;
+use mayfly_hypervisor::board::Board;
 
 use crate::bare::monitor;
 use crate::bare::processor::{power_off, serial};

@@ -11,7 +11,7 @@ use core::str;
 
 use mayfly_x86::boot::archive;
 
-use crate::tree::{Module, ModuleKind, Region};
+use crate::board::{Module, ModuleKind, Region};
 
 /// The file that lists the VMs.
 pub const LIST: &str = "vms";

@@ -8,8 +8,8 @@
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use mayfly_hypervisor::board::Line;
 use mayfly_hypervisor::stray::Strays;
-use mayfly_hypervisor::tree::Line;
 
 use super::arch::lines;
 use super::once::Once;

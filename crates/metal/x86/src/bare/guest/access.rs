@@ -131,7 +131,8 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
 
     /// The guest has touched what its nested tables do not allow.
     pub(super) fn nested_fault(&mut self, fault: &NestedFault) -> Option<Event> {
-        let is_memory = fault.address < self.machine.memory_end();
+        let is_memory = fault.address < self.machine.memory_end()
+            || !fault.write && self.machine.is_shown(fault.address);
         let kind = match (fault.walk, fault.fetch) {
             (true, _) => AccessKind::Walk,
             (_, true) => AccessKind::Fetch,

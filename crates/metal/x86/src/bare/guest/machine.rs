@@ -85,6 +85,9 @@ pub unsafe trait Machine {
     /// Where that ends.
     fn memory_end(&self) -> u64;
 
+    /// Whether an address beyond that is one at which the guest reads memory, and writes to a device.
+    fn is_shown(&self, address: u64) -> bool;
+
     /// Its clocks.
     fn time(&self) -> &Time;
 

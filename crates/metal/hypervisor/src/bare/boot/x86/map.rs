@@ -5,8 +5,8 @@ use alloc::alloc::{Layout, alloc_zeroed};
 use core::ops::Range;
 use core::ptr::addr_of;
 
+use mayfly_hypervisor::board::Board;
 use mayfly_hypervisor::memory_map::whole_frames;
-use mayfly_hypervisor::tree::Board;
 use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_x86::bare::{apic, ioapic};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags};

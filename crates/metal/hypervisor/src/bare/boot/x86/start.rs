@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use mayfly_devices::cmos;
-use mayfly_hypervisor::tree::Board;
+use mayfly_hypervisor::board::Board;
 use mayfly_hypervisor::x86::list;
 use mayfly_x86::bare::{apic, svm, timer};
 use mayfly_x86::boot::hvm::StartInfo;
@@ -76,7 +76,8 @@ fn prepare(told: u64) -> Result<Board, String> {
     shared::set(Shared { features });
     cpus::prepare();
     cpus::wait_for_others();
-    own::find(&board, &mut |addresses| tables.add_device(addresses));
+    // Where they are is not looked for.
+    own::find(&[], &[], &mut |addresses| tables.add_device(addresses));
 
     // SAFETY: it was kept from whoever asks for frames, and is mapped.
     let bytes = unsafe { loaded::bytes(&archive) };

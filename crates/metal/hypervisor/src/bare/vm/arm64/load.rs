@@ -9,8 +9,8 @@ use mayfly_arm64::common;
 use mayfly_hypervisor::arm64::image::NoKernel;
 use mayfly_hypervisor::arm64::layout::{self, Guest, Placement};
 use mayfly_hypervisor::arm64::state::Start;
+use mayfly_hypervisor::board::Region;
 use mayfly_hypervisor::contents::Contents;
-use mayfly_hypervisor::tree::Region;
 use mayfly_vgic::affinity;
 
 use crate::bare::threads;

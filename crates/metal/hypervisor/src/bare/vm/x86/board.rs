@@ -1,7 +1,9 @@
 //! The exits of a vCPU on x86-64: what the run answers itself, and with what the vCPU stops.
 
 use mayfly_hypervisor::ending::End;
-use mayfly_hypervisor::x86::layout::{IOAPIC, MEMORY, RESET, SLEEP_CONTROL};
+use mayfly_hypervisor::x86::layout::{
+    IOAPIC, MEMORY, RESET, SLEEP_CONTROL, VIRTIO, VIRTIO_PAGE_BYTES,
+};
 use mayfly_vapic::{IOAPIC_SIZE, Vapic};
 use mayfly_vm::platform::tlb::Vmid;
 use mayfly_vm::{Access, Guest};
@@ -90,6 +92,10 @@ unsafe impl Machine for Board<'_> {
 
     fn memory_end(&self) -> u64 {
         MEMORY + self.run.memory
+    }
+
+    fn is_shown(&self, address: u64) -> bool {
+        address.wrapping_sub(VIRTIO) < VIRTIO_PAGE_BYTES
     }
 
     #[inline]

@@ -5,12 +5,17 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
-use mayfly_hypervisor::tree::Region;
-use mayfly_hypervisor::x86::layout::registers;
+use mayfly_hypervisor::board::Region;
+use mayfly_hypervisor::plan::Plan;
+use mayfly_hypervisor::x86::layout::{
+    BALLOON, BALLOON_INTERRUPT, CARD, CARD_INTERRUPT, CONSOLE, CONSOLE_INTERRUPT, DISK,
+    DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT, VIRTIO_BYTES, registers,
+};
 use mayfly_vm::HostFault;
 use mayfly_x86::boot::bzimage::{self, BzImage};
 use mayfly_x86::boot::parameters::{self, Kind, Told};
-use mayfly_x86::machine::{acpi, layout};
+use mayfly_x86::machine::acpi::{self, Virtio};
+use mayfly_x86::machine::layout;
 
 use super::forks::Start;
 use crate::bare::threads::console::say;
@@ -89,7 +94,7 @@ fn try_load(machine: &Machine, memory: &GuestMemory) -> Result<u64, NotLoaded> {
     memory.write(layout::COMMAND_LINE, arguments)?;
     memory.write(layout::COMMAND_LINE + arguments.len() as u64, &[0])?;
 
-    memory.write(layout::ACPI, &acpi::tables(plan.vcpus, preemption_point)?)?;
+    memory.write(layout::ACPI, &acpi::tables(plan.vcpus, &virtio(plan), preemption_point)?)?;
     preemption_point();
     memory.write(layout::RESET_VECTOR, &layout::RESET_CODE)?;
     let map = [
@@ -107,6 +112,25 @@ fn try_load(machine: &Machine, memory: &GuestMemory) -> Result<u64, NotLoaded> {
     memory.write(layout::PARAMETERS, &parameters::parameters(&kernel, &told))?;
     descriptors_and_tables(memory)?;
     Ok(kernel.entry())
+}
+
+/// The virtio devices of a VM of `plan`, as its guest is told of them.
+fn virtio(plan: &Plan) -> Vec<Virtio> {
+    let all = [
+        (true, ENTROPY, ENTROPY_INTERRUPT),
+        (plan.has_disk(), DISK, DISK_INTERRUPT),
+        (plan.card.network.is_some(), CARD, CARD_INTERRUPT),
+        (plan.hvc, CONSOLE, CONSOLE_INTERRUPT),
+        (plan.balloon, BALLOON, BALLOON_INTERRUPT),
+    ];
+    let device = |(address, pin): (u64, u32)| {
+        // All lie below 4 GiB.
+        Virtio { address: address as u32, bytes: VIRTIO_BYTES as u32, pin }
+    };
+    all.into_iter()
+        .filter(|(is_there, ..)| *is_there)
+        .map(|(_, at, pin)| device((at, pin)))
+        .collect()
 }
 
 /// Writes many bytes. Others may have the processor in between.
