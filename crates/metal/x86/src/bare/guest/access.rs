@@ -92,7 +92,8 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         None
     }
 
-    /// Comes out with an access to a device. The local APIC's page is answered here, and the guest goes on.
+    /// Comes out with an access to a device. The local APIC's page is answered here, and so is what the machine has itself: the
+    /// guest goes on.
     #[inline]
     fn come_out(
         &mut self,
@@ -106,13 +107,22 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         let page = self.apic.page().filter(|page| address & !(PAGE_SIZE - 1) == *page);
         if let Some(page) = page {
             let value = self.local_apic(address - page, length as u64, written);
-            let data = value.to_le_bytes();
-            self.pending = Some(Pending { data, length, answered: true, what });
-            return self.complete();
+            return self.answer_here(what, length, value);
+        }
+        if let Some(value) = self.machine.device(address, length as u64, written) {
+            self.count(Reason::Device);
+            self.settled = None;
+            return self.answer_here(what, length, value);
         }
         self.pending = Some(Pending { data, length, answered: false, what });
         self.count(Reason::Device);
         Some(Event::Access(Access::data(Gpa::new(address), bytes_of(width), written.is_some())))
+    }
+
+    /// Goes on with an access that is answered, with `value` where it reads.
+    fn answer_here(&mut self, what: What, length: usize, value: u64) -> Option<Event> {
+        self.pending = Some(Pending { data: value.to_le_bytes(), length, answered: true, what });
+        self.complete()
     }
 
     /// Has its local APIC read, or written. What is read.

@@ -95,6 +95,10 @@ pub unsafe trait Machine {
     /// ([`Event::Custom`](mayfly_vm::Event::Custom)). None, if the port is not one of those.
     fn port(&mut self, port: Port, value: u64) -> Option<u64>;
 
+    /// Answers an access of so many bytes to a device in memory that the machine has itself: what is read, if nothing is
+    /// `written`. None, if the address is of no such device. The vCPU's APIC is looked at before the guest goes on.
+    fn device(&mut self, address: u64, bytes: u64, written: Option<u64>) -> Option<u64>;
+
     /// Whether others are to have the processor before the guest goes on. Asked with interrupts masked before an entry, unless
     /// the guest came out for an interrupt. `cpu` is the processor's number.
     fn is_to_yield(&self, cpu: usize) -> bool;

@@ -5,8 +5,8 @@ use mayfly_hypervisor::x86::layout::{
     IOAPIC, MEMORY, RESET, SLEEP_CONTROL, VIRTIO, VIRTIO_PAGE_BYTES,
 };
 use mayfly_vapic::{IOAPIC_SIZE, Vapic};
+use mayfly_vm::Access;
 use mayfly_vm::platform::tlb::Vmid;
-use mayfly_vm::{Access, Guest};
 use mayfly_x86::bare::guest::{CANNOT, GuestCpu, Machine, Next, Reason, SHUT_DOWN, Time, WAITS};
 use mayfly_x86::machine::layout::{RESET_VALUE, is_off};
 use mayfly_x86::svm::exit::Port;
@@ -119,6 +119,19 @@ unsafe impl Machine for Board<'_> {
         Some({ meaning }.next().unwrap_or(NOTHING))
     }
 
+    fn device(&mut self, address: u64, bytes: u64, written: Option<u64>) -> Option<u64> {
+        let offset = address.checked_sub(IOAPIC).filter(|offset| *offset < IOAPIC_SIZE)?;
+        self.run.counts.count_answer(address);
+        let controller = &self.run.chipset.controller;
+        match written {
+            Some(value) => {
+                controller.write_ioapic(offset, bytes, value);
+                Some(0)
+            }
+            None => Some(controller.read_ioapic(offset, bytes).into()),
+        }
+    }
+
     #[inline]
     fn is_to_yield(&self, cpu: usize) -> bool {
         // SAFETY: this processor's number, as the caller says.
@@ -185,30 +198,13 @@ pub(crate) fn goes_off<F: TableFormat>(
     run.end(End::Failed);
 }
 
-/// Answers an access to the IOAPIC. Returns whether it is one.
+/// Answers an access that no device on the buses has. None is: what the run has itself was answered before.
 pub(crate) fn answer<F: TableFormat>(
-    run: &Run,
+    _run: &Run,
     _vcpu: usize,
-    access: &Access,
-    cpu: &mut Processor<'_, F>,
+    _access: &Access,
+    _cpu: &mut Processor<'_, F>,
     _seat: &Seat,
 ) -> bool {
-    let at = access.gpa.get();
-    let Some(offset) = at.checked_sub(IOAPIC).filter(|offset| *offset < IOAPIC_SIZE) else {
-        return false;
-    };
-    let controller = &run.chipset.controller;
-    if access.write {
-        let mut value = [0; 8];
-        let data = cpu.data();
-        value[..data.len()].copy_from_slice(data);
-        controller.write_ioapic(offset, access.len, u64::from_le_bytes(value));
-    } else {
-        let value = u64::from(controller.read_ioapic(offset, access.len)).to_le_bytes();
-        let data = cpu.data();
-        let length = data.len();
-        data.copy_from_slice(&value[..length]);
-    }
-    cpu.answered();
-    true
+    false
 }
