@@ -3,6 +3,7 @@
 mod access;
 mod confinement;
 mod cpu;
+mod enter;
 mod exits;
 mod machine;
 mod msrs;

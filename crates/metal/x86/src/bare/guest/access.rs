@@ -9,20 +9,19 @@
 //!
 //! An access that begins in memory and ends where there is none is a general-protection fault.
 
-use crate::guest::address::{self, Part};
-use crate::guest::emulation::{self, Registers};
-use crate::guest::walk;
-use crate::svm::event::Exception;
-use crate::svm::exit::NestedFault;
 use mayfly_vapic::PAGE_SIZE;
 use mayfly_vm::memslot::Gpa;
 use mayfly_vm::{Access, AccessKind, Event};
 use mayfly_x86_decode::{Mode, Undecoded, Width, decode_into};
 
 use super::cpu::GuestCpu;
-use super::machine::Reason;
-use super::machine::{Machine, Ram, SHUT_DOWN};
+use super::machine::{Machine, Ram, Reason, SHUT_DOWN};
 use super::pending::{Pending, What};
+use crate::guest::address::{self, Part};
+use crate::guest::emulation::{self, Registers};
+use crate::guest::walk;
+use crate::svm::event::Exception;
+use crate::svm::exit::NestedFault;
 
 /// Bytes that are fetched of an instruction, of which it has at most 15.
 const FETCHED: usize = 16;

@@ -1,11 +1,20 @@
-//! The processor of a vCPU, which the core enters and leaves ([`Guest`]).
-//!
-//! Exits that do not concern the core are answered here, and the guest goes on at once. Before each entry the vCPU's APIC is
-//! looked at, and what is to be injected is.
+//! The processor of a vCPU: what it is, what comes before an entry to its guest, and what behind an exit.
 
 use alloc::boxed::Box;
 use core::convert::Infallible;
 
+use mayfly_vapic::{Event as ApicEvent, LocalApic, Next};
+use mayfly_vm::platform::address::PAGE_SIZE;
+use mayfly_vm::{Access, AccessKind, Event};
+use mayfly_x86_decode::{Operation, System};
+
+use super::super::cpu::leaf as machine_leaf;
+use super::super::switch::Resident;
+use super::super::timer;
+use super::confinement::Confinement;
+use super::machine::{CANNOT, Machine, Reason, SHUT_DOWN, WAITS};
+use super::pending::Pending;
+use super::window::{self, TASK_PRIORITY};
 use crate::guest::emulation::Registers;
 use crate::machine::xsave::Xsave;
 use crate::machine::{cpuid, cr4, layout, msr};
@@ -15,20 +24,6 @@ use crate::svm::flush::Own;
 use crate::svm::nmi::Nmi;
 use crate::svm::permissions::{self, MSR_MAP_BYTES, PORT_MAP_BYTES};
 use crate::svm::vmcb::{Save, Segment, Vmcb, first};
-use mayfly_vapic::{Event as ApicEvent, LocalApic, Next};
-use mayfly_vm::memslot::Gfn;
-use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
-use mayfly_vm::stage2::Format;
-use mayfly_vm::{Access, AccessKind, Event, Guest, Requests, Translation};
-use mayfly_x86_decode::{Operation, System};
-
-use super::super::cpu::{leaf as machine_leaf, number};
-use super::super::switch::{self, Resident};
-use super::super::timer;
-use super::confinement::Confinement;
-use super::machine::{CANNOT, Machine, Next as Goes, Reason, SHUT_DOWN, WAITS};
-use super::pending::Pending;
-use super::window::{self, TASK_PRIORITY};
 
 #[repr(C, align(4096))]
 struct Map<const BYTES: usize>([u8; BYTES]);
@@ -228,7 +223,7 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
     }
 
     /// Whether it can go in as it is: nothing has come for it since it was last prepared.
-    fn is_settled(&self, now: u64) -> bool {
+    pub(super) fn is_settled(&self, now: u64) -> bool {
         self.settled.is_some_and(|until| now < until)
             && self.inject.is_none()
             && self.told.is_none()
@@ -237,7 +232,7 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
     }
 
     /// Looks at its APIC, has it take what it can take, and sets the alarm. What it comes out with, if it does not go in.
-    fn prepare(&mut self) -> Option<Event> {
+    pub(super) fn prepare(&mut self) -> Option<Event> {
         let next = loop {
             let now = self.machine.time().of(self.vmcb.control.tsc_offset);
             let look = self.machine.vapic().look(&mut self.apic, now);
@@ -311,7 +306,7 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
     }
 
     /// What the guest was taking when it came out is taken again; its priority is its APIC's.
-    fn after(&mut self) {
+    pub(super) fn after(&mut self) {
         let control = &mut self.vmcb.control;
         control.tlb_control = 0;
         control.event_injection = 0;
@@ -325,7 +320,7 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
     }
 
     /// Answers why it came out. What it comes out with for the core, if it does.
-    fn answer(&mut self, exit: Exit) -> Option<Event> {
+    pub(super) fn answer(&mut self, exit: Exit) -> Option<Event> {
         match exit {
             // It is taken as soon as the host is back.
             Exit::Nmi => {}
@@ -337,84 +332,5 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
             _ => return self.instruction(exit),
         }
         None
-    }
-}
-
-impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
-    fn enter(&mut self, translation: Translation<'_, F>, requests: &Requests) -> Event {
-        // What it is to come out with may be the access that is pending, which is not answered yet.
-        if let Some(event) = self.told.take().or_else(|| self.complete()) {
-            return event;
-        }
-        let cpu = number();
-        if translation.cpu() as usize != cpu || self.machine.is_to_yield(cpu) {
-            return Event::Request;
-        }
-        assert!(translation.tlbs() == self.confinement.tlbs, "the vCPU is one of another machine");
-        // SAFETY: this is in `enter`, on the CPU that was named, of this machine; nothing takes it from there. VMRUN has the CPU
-        // walk by what is loaded, and no instruction behind it does.
-        let base = unsafe { translation.load() };
-        self.vmcb.control.asid = base.vmid.0.into();
-        self.vmcb.control.nested_cr3 = base.top.get() << PAGE_SHIFT;
-        self.outdated.note(base.flush);
-        // The alarm may not be set here.
-        self.settled = None;
-        self.resident.load();
-        loop {
-            // Interrupts are masked: one that comes later brings the guest out.
-            if requests.any() {
-                return Event::Request;
-            }
-            if !self.is_settled(timer::ticks())
-                && let Some(event) = self.told.take().or_else(|| self.prepare())
-            {
-                return event;
-            }
-            let is_outdated = self.machine.enters(base.vmid);
-            self.vmcb.control.tlb_control =
-                self.outdated.take(is_outdated, self.confinement.features);
-            // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
-            // Interrupts are masked: they always are.
-            unsafe { switch::enter(&mut self.vmcb, &mut self.registers.general) };
-            self.machine.leaves();
-            self.after();
-            let exit = Exit::from(&self.vmcb.control);
-            if exit == Exit::Interrupt {
-                self.settled = None;
-                self.machine.count(Reason::Interrupt);
-                match self.machine.interrupt() {
-                    Goes::Resume => {}
-                    Goes::Yield => return Event::Request,
-                }
-                continue;
-            }
-            self.machine.after();
-            if let Some(event) = self.answer(exit) {
-                return event;
-            }
-            // What was answered may have woken a thread that comes before this one.
-            if self.machine.is_to_yield(cpu) {
-                return Event::Request;
-            }
-        }
-    }
-
-    fn cpu(&self) -> u32 {
-        // What runs this asks on the processor where it is about to enter.
-        number() as u32
-    }
-
-    fn forget(&mut self, _gfn: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        self.pending.as_mut().map_or(&mut [], Pending::data)
-    }
-
-    fn answered(&mut self) {
-        if let Some(pending) = &mut self.pending {
-            pending.answered = true;
-            let at = pending.at();
-            self.machine.answered(at);
-        }
     }
 }

@@ -1,10 +1,5 @@
 //! What an instruction gets that a guest came out for.
 
-use crate::guest::address;
-use crate::machine::xsave::Xsave;
-use crate::machine::{cpuid, cr4};
-use crate::svm::event::Exception;
-use crate::svm::exit::{Exit, Port};
 use mayfly_vm::{Event, PortAccess};
 use mayfly_x86_decode::{Mode, Operation, System, Width};
 
@@ -13,6 +8,11 @@ use super::cpu::GuestCpu;
 use super::machine::Machine;
 use super::machine::Reason;
 use super::pending::Pending;
+use crate::guest::address;
+use crate::machine::xsave::Xsave;
+use crate::machine::{cpuid, cr4};
+use crate::svm::event::Exception;
+use crate::svm::exit::{Exit, Port};
 
 /// What a hypercall that there is not returns (`KVM_ENOSYS`).
 const NO_CALL: i64 = -1000;

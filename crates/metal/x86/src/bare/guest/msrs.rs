@@ -1,12 +1,11 @@
 //! What a guest reads and writes of its MSRs.
 
-use crate::machine::clock;
-use crate::machine::msr::{self, Msr};
-use crate::svm::event::Exception;
-
 use super::cpu::GuestCpu;
 use super::machine::Reason;
 use super::machine::{Machine, Ram};
+use crate::machine::clock;
+use crate::machine::msr::{self, Msr};
+use crate::svm::event::Exception;
 
 /// Of KVM's MSRs: it is to be told.
 const ENABLED: u64 = 1;

@@ -1,7 +1,8 @@
 //! An access to a device that a guest has come out with.
 
-use crate::svm::exit::Port;
 use mayfly_x86_decode::Width;
+
+use crate::svm::exit::Port;
 
 /// What a guest has come out with, for a device.
 pub(super) struct Pending {

@@ -1,7 +1,8 @@
 //! When a guest comes out to take an interrupt that it does not take yet.
 
-use crate::svm::vmcb::{Control, first};
 use mayfly_vapic::Next;
+
+use crate::svm::vmcb::{Control, first};
 
 /// Of the virtual interrupt (APM volume 2, 15.21): `V_TPR`, `V_IRQ`, `V_INTR_PRIO`, `V_IGN_TPR`.
 pub(super) const TASK_PRIORITY: u64 = 0xf;
