@@ -12,6 +12,7 @@ use mayfly_vm::Bus;
 
 use super::lines::Lines;
 use super::virtio::Ram;
+use crate::bare::threads::interrupts::look;
 use crate::bare::threads::kick::Places;
 
 pub(crate) use mayfly_devices::uart16550::Uart16550 as SerialPort;
@@ -39,6 +40,11 @@ pub(crate) struct Kicked(pub(crate) Arc<Places>);
 impl Kick for Kicked {
     fn kick(&self, vcpu: usize) {
         self.0.kick(vcpu);
+    }
+
+    /// Interrupts are looked for between many vCPUs. Their handlers send no message.
+    fn pause(&self) {
+        look();
     }
 }
 

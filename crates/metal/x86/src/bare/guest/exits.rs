@@ -5,8 +5,7 @@ use mayfly_x86_decode::{Mode, Operation, System, Width};
 
 use super::super::cpu::leaf as machine_leaf;
 use super::cpu::GuestCpu;
-use super::machine::Machine;
-use super::machine::Reason;
+use super::machine::{Machine, Reason};
 use super::pending::Pending;
 use crate::guest::address;
 use crate::machine::xsave::Xsave;

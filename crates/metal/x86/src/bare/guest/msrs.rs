@@ -1,8 +1,7 @@
 //! What a guest reads and writes of its MSRs.
 
 use super::cpu::GuestCpu;
-use super::machine::Reason;
-use super::machine::{Machine, Ram};
+use super::machine::{Machine, Ram, Reason};
 use crate::machine::clock;
 use crate::machine::msr::{self, Msr};
 use crate::svm::event::Exception;

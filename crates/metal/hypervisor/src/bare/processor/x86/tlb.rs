@@ -34,7 +34,8 @@ pub(crate) fn leaves() {
     place().leave();
 }
 
-/// Has all processors forget what they keep of guests' tables. Those that are `of` that are waited for, and brought out.
+/// Has all processors forget what they keep of guests' tables. Those in a guest that it is `of` are brought out, and waited
+/// for.
 pub(crate) fn invalidate(of: Of) {
     let meanwhile = || {
         look();
