@@ -13,8 +13,9 @@
 //! | [`monitor`] | the commands that start VMs, end them and show their state |
 //! | [`boot`] | from the boot loader to the monitor |
 //!
-//! What knows the architecture is in the folder `arm64` of each floor. A floor imports its own as `arch`, or re-exports
-//! from it under a neutral name. Another architecture writes these folders again, and nothing else here.
+//! What knows the architecture is in the folders `arm64` and `x86` of each floor. A floor imports that of the machine as
+//! `arch`, or re-exports from it under a neutral name. Another architecture writes these folders again, and nothing else
+//! here.
 
 mod boot;
 mod devices;

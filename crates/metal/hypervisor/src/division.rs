@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use mayfly_vm::platform::address::PAGE_SIZE;
 
+use crate::board::Region;
 use crate::chunks::{CHUNK, ChunkInfo};
-use crate::tree::Region;
 use mayfly_frames::{FrameInfo, Span};
 
 /// The share of the frames that the heap gets: 1 in 64, and 4 MiB at least.

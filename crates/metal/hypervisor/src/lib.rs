@@ -1,6 +1,6 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
 //! them, its device tree and the modules in it, the arrival of its CPUs and those that take threads, the threads that wait
-//! and that sleep, how a run ends, the device tree of a guest, packed kernels, the log of a guest, forks for connections,
+//! and that sleep, how a run ends, the device tree of a guest, the list of VMs on x86-64, packed kernels, the log of a guest, forks for connections,
 //! the monitor's commands and what is typed meanwhile, and the requests of a program.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
@@ -15,6 +15,7 @@ pub mod account;
 pub mod ahead;
 pub mod arm64;
 pub mod arrival;
+pub mod board;
 pub mod card;
 pub mod chunks;
 pub mod command;
@@ -46,3 +47,4 @@ pub mod stray;
 pub mod tree;
 pub mod turns;
 pub mod waiting;
+pub mod x86;

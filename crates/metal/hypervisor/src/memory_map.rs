@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use mayfly_vm::platform::address::PAGE_SIZE;
 
-use crate::tree::Region;
+use crate::board::Region;
 
 /// The whole frames of `memory` that end at `limit` or below, without each frame that `taken` touches: in the order of
 /// their addresses, and as few regions as possible. `limit` is a multiple of the size of a frame.

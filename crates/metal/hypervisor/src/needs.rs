@@ -24,10 +24,9 @@ use core::fmt;
 use mayfly_vgic::ItsConfig;
 use mayfly_vm::platform::address::PAGE_SIZE;
 
-use crate::arm64::layout::{BLOCK, MAX_VCPUS};
 use crate::chunks::{CHUNK, chunks};
 use crate::given::Blocks;
-use crate::plan::Plan;
+use crate::plan::{BLOCK, MAX_VCPUS, Plan};
 
 /// The VMs that there is room for at a time, if memory allows for so many.
 pub const MOST_VMS: usize = 2048;

@@ -8,10 +8,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::arm64::layout::MAX_VCPUS;
+use crate::board::{Module, ModuleKind, Region};
 use crate::card::Card;
 use crate::partition::PartitionUse;
-use crate::tree::{Module, ModuleKind, Region};
 use crate::turns::Share;
 
 /// What a VM is to be made of.
@@ -36,6 +35,8 @@ pub struct Plan {
     pub card: Card,
     /// Its interrupt controller has LPIs, and an ITS.
     pub its: bool,
+    /// Its processor has an x2APIC mode, where it has APICs.
+    pub x2apic: bool,
     /// It has a virtio console beside its serial port.
     pub hvc: bool,
     /// It has a balloon.
@@ -54,6 +55,10 @@ pub struct Plan {
     pub arguments: String,
 }
 
+/// vCPUs of a VM at most.
+pub const MAX_VCPUS: u32 = 64;
+/// Bytes of a block of memory. A VM has whole blocks.
+pub const BLOCK: u64 = 2 << 20;
 /// The least memory of a VM: a kernel, and what it needs to print that it has too little.
 const LEAST_MEMORY: u64 = 16 << 20;
 /// The most: the reach of its physical addresses above the start of memory.
@@ -115,6 +120,7 @@ impl Plan {
             partition: None,
             card: Card::default(),
             its: false,
+            x2apic: true,
             hvc: false,
             balloon: false,
             weight: Share::WEIGHT,
@@ -197,8 +203,9 @@ impl Plan {
     pub fn forked(&self, name: &str, parameters: &[String]) -> Result<Self, String> {
         let mut plan = self.changed(name, parameters, None)?;
         let same = |plan: &Self| {
-            let Self { vcpus, memory, disk, partition, card, its, hvc, balloon, .. } = plan;
-            (*vcpus, *memory, *disk, partition.clone(), card.clone(), *its, *hvc, *balloon)
+            let Self { vcpus, memory, disk, partition, card, its, x2apic, hvc, balloon, .. } = plan;
+            let devices = (partition.clone(), card.clone(), *its, *x2apic, *hvc, *balloon);
+            (*vcpus, *memory, *disk, devices)
         };
         if same(&plan) != same(self) {
             return Err(
@@ -226,13 +233,13 @@ impl Plan {
             },
             "memory" => match bytes(value) {
                 Some(memory) if (LEAST_MEMORY..=MOST_MEMORY).contains(&memory) => {
-                    self.memory = memory.next_multiple_of(crate::arm64::layout::BLOCK);
+                    self.memory = memory.next_multiple_of(BLOCK);
                 }
                 _ => return wrong("a VM has at least 16M of memory and at most 1023G"),
             },
             "reserve" => match bytes(value) {
                 Some(reserve) if reserve <= MOST_MEMORY => {
-                    self.reserve = Some(reserve.next_multiple_of(crate::arm64::layout::BLOCK));
+                    self.reserve = Some(reserve.next_multiple_of(BLOCK));
                 }
                 _ => return wrong("a VM can have at most 1023G reserved for it"),
             },
@@ -256,7 +263,7 @@ impl Plan {
             },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
-                    self.disk = disk.next_multiple_of(crate::arm64::layout::BLOCK);
+                    self.disk = disk.next_multiple_of(BLOCK);
                     self.partition = None;
                 }
                 _ => {
@@ -265,6 +272,13 @@ impl Plan {
                     );
                 }
             },
+            "apic" => {
+                self.x2apic = match value {
+                    "x2apic" => true,
+                    "xapic" => false,
+                    _ => return wrong("apic is x2apic or xapic"),
+                };
+            }
             "weight" => match value.parse() {
                 Ok(weight) if (1..=Share::MOST_WEIGHT).contains(&weight) => self.weight = weight,
                 _ => return wrong(&format!("a weight is 1 to {}", Share::MOST_WEIGHT)),
@@ -282,7 +296,7 @@ impl Plan {
                 Ok(true) => {}
                 Ok(false) => {
                     return wrong(
-                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, hvc=, balloon=, weight=, cap= and start=",
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, apic=, hvc=, balloon=, weight=, cap= and start=",
                     );
                 }
                 Err(what) => return wrong(what),

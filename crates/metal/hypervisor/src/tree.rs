@@ -18,19 +18,18 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use self::bus::Bus;
-pub use self::node::{Line, Region};
 use self::node::{interrupt, is_available, span, text, word};
 pub use self::pci::{PciBus, PciPlace, PciUnusable, PciWindow};
 pub use self::virtio::VirtioPlace;
+use crate::board::{Board, Module, ModuleKind, Region};
 
-/// The machine.
+/// The machine, with what arm64 has beside the [`Board`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Board {
-    /// Its memory, as far as the normal world may use it.
-    pub memory: Vec<Region>,
-    /// What of it is not to be touched: reservations, and the modules.
-    pub reserved: Vec<Region>,
-    /// What of it is not even to be mapped (`no-map`): an access that a processor makes by speculation may be fatal.
+pub struct Tree {
+    /// Its memory, as far as the normal world may use it; `/chosen/bootargs`; what was loaded for guests, by address (the
+    /// `multiboot,module` binding); and `/chosen/rng-seed`.
+    pub board: Board,
+    /// What of its memory is not even to be mapped (`no-map`): an access that a processor makes by speculation may be fatal.
     pub unmapped: Vec<Region>,
     /// The affinity of each of its CPUs, as `MPIDR_EL1` has it.
     pub cpus: Vec<u64>,
@@ -48,34 +47,6 @@ pub struct Board {
     pub virtio: Vec<VirtioPlace>,
     /// Where PCI buses are, by address.
     pub pci: Vec<PciPlace>,
-    /// `/chosen/bootargs`.
-    pub arguments: String,
-    /// What was loaded for guests, by address.
-    pub modules: Vec<Module>,
-    /// `/chosen/rng-seed`.
-    pub seed: Vec<u8>,
-}
-
-/// Something that was loaded for a guest (the `multiboot,module` binding).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    /// Where it is.
-    pub region: Region,
-    /// What it is.
-    pub kind: ModuleKind,
-    /// Its `bootargs`.
-    pub arguments: String,
-}
-
-/// What a module is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModuleKind {
-    /// `multiboot,kernel`.
-    Kernel,
-    /// `multiboot,ramdisk`.
-    Ramdisk,
-    /// Another kind, which is not used.
-    Other,
 }
 
 /// What is wrong with a tree.
@@ -121,9 +92,9 @@ pub fn size(header: &[u8; 8]) -> Option<usize> {
 
 /// The console of the machine, if its tree has one that is known: what to do before anything that may fail.
 pub fn console(tree: &[u8]) -> Option<Region> {
-    let mut board = Board::default();
-    board.find_console(&Fdt::new(tree).ok()?);
-    (!board.uart.is_empty()).then_some(board.uart)
+    let mut found = Tree::default();
+    found.find_console(&Fdt::new(tree).ok()?);
+    (!found.uart.is_empty()).then_some(found.uart)
 }
 
 /// How the firmware is called.
@@ -157,7 +128,7 @@ fn psci(node: FdtNode<'_>) -> Option<FdtNode<'_>> {
     node.children().find_map(psci)
 }
 
-impl Board {
+impl Tree {
     /// Reads a tree.
     ///
     /// # Errors
@@ -165,20 +136,20 @@ impl Board {
     /// [`TreeError`].
     pub fn read(tree: &[u8]) -> Result<Self, TreeError> {
         let tree = Fdt::new(tree).map_err(|error| TreeError::Malformed(error.to_string()))?;
-        let mut board = Self::default();
+        let mut found = Self::default();
         for reservation in tree.memory_reservations() {
-            board.reserved.push(span(reservation.address(), reservation.size()));
+            found.board.reserved.push(span(reservation.address(), reservation.size()));
         }
-        board.find_console(&tree);
+        found.find_console(&tree);
         let mut others = None;
-        each_node(tree.root(), &Bus::Same, &mut |node, bus| board.take(node, bus, &mut others));
-        board.virtio.sort_by_key(|place| place.region.start);
-        board.find_bridges(&tree);
+        each_node(tree.root(), &Bus::Same, &mut |node, bus| found.take(node, bus, &mut others));
+        found.virtio.sort_by_key(|place| place.region.start);
+        found.find_bridges(&tree);
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
-                board.reserved.extend(Bus::Same.regions(node));
+                found.board.reserved.extend(Bus::Same.regions(node));
                 if node.property("no-map").is_some() {
-                    board.unmapped.extend(Bus::Same.regions(node));
+                    found.unmapped.extend(Bus::Same.regions(node));
                 }
             }
         }
@@ -188,26 +159,26 @@ impl Board {
                 text(*node, "device_type") == Some("cpu")
                     && (is_available(*node) || text(*node, "status") == Some("disabled"))
             };
-            board.cpus = cpus.children().filter(is_cpu).filter_map(cpu).collect();
+            found.cpus = cpus.children().filter(is_cpu).filter_map(cpu).collect();
         }
         if let Some(chosen) = tree.find_node("/chosen") {
-            board.arguments = text(chosen, "bootargs").unwrap_or_default().into();
-            board.seed =
+            found.board.arguments = text(chosen, "bootargs").unwrap_or_default().into();
+            found.board.seed =
                 chosen.property("rng-seed").map(|seed| seed.value().to_vec()).unwrap_or_default();
-            board.modules = chosen.children().filter_map(module).collect();
-            board.modules.sort_by_key(|module| module.region.start);
-            let modules = board.modules.iter().map(|module| module.region.clone());
-            board.reserved.extend(modules);
+            found.board.modules = chosen.children().filter_map(module).collect();
+            found.board.modules.sort_by_key(|module| module.region.start);
+            let modules = found.board.modules.iter().map(|module| module.region.clone());
+            found.board.reserved.extend(modules);
         }
         match () {
-            () if board.memory.is_empty() => Err(TreeError::Missing("memory")),
-            () if board.cpus.is_empty() => Err(TreeError::Missing("CPUs")),
-            () if board.distributor.is_empty() => {
+            () if found.board.memory.is_empty() => Err(TreeError::Missing("memory")),
+            () if found.cpus.is_empty() => Err(TreeError::Missing("CPUs")),
+            () if found.distributor.is_empty() => {
                 Err(others.map_or(TreeError::Missing("GICv3"), TreeError::Controller))
             }
-            () if board.redistributors.is_empty() => Err(TreeError::Missing("redistributors")),
-            () if board.uart.is_empty() => Err(TreeError::Missing("PL011")),
-            () => check_firmware(&tree).map(|()| board),
+            () if found.redistributors.is_empty() => Err(TreeError::Missing("redistributors")),
+            () if found.uart.is_empty() => Err(TreeError::Missing("PL011")),
+            () => check_firmware(&tree).map(|()| found),
         }
     }
 
@@ -244,21 +215,21 @@ impl Board {
         let mut places = Vec::new();
         each_node(tree.root(), &Bus::Same, &mut |node, bus| {
             if places.len() < pci::MOST {
-                places.extend(pci::place(tree.root(), node, bus, &self.memory));
+                places.extend(pci::place(tree.root(), node, bus, &self.board.memory));
             }
         });
         places.sort_by_key(|place| place.at);
         let devices = [&self.distributor, &self.uart, &self.clock];
         let virtio = self.virtio.iter().map(|place| &place.region);
         let taken = devices.into_iter().chain(&self.redistributors).chain(virtio);
-        pci::refuse_overlaps(&mut places, taken.chain(&self.memory).cloned().collect());
+        pci::refuse_overlaps(&mut places, taken.chain(&self.board.memory).cloned().collect());
         self.pci = places;
     }
 
     /// Takes what a node is, which is on `bus`. `others` is an interrupt controller that is known, and not used.
     fn take(&mut self, node: FdtNode<'_>, bus: &Bus, others: &mut Option<String>) {
         if text(node, "device_type") == Some("memory") {
-            self.memory.extend(bus.regions(node));
+            self.board.memory.extend(bus.regions(node));
         }
         if self.distributor.is_empty() && node.is_compatible("arm,gic-v3") {
             let mut regions = bus.regions(node).into_iter();

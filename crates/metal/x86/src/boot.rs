@@ -4,5 +4,4 @@ pub mod archive;
 pub mod bzimage;
 pub mod hvm;
 pub mod parameters;
-pub mod plan;
-pub mod room;
+pub mod processors;

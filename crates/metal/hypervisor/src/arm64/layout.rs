@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::arm64::image::Kernel;
 use crate::flat::Flat;
+use crate::plan::{BLOCK, MAX_VCPUS};
 
 /// The distributor's registers.
 pub const DISTRIBUTOR: u64 = 0x0800_0000;
@@ -73,10 +74,8 @@ pub const VIRTIO_BYTES: u64 = 0x200;
 pub const SHARED_INTERRUPTS: u32 = 32;
 /// Where memory begins.
 pub const MEMORY: u64 = 0x4000_0000;
-/// vCPUs of a VM at most: as many as redistributors have room below the console.
-pub const MAX_VCPUS: u32 = 64;
-/// Bytes of a block, which a kernel begins at a multiple of.
-pub const BLOCK: u64 = 2 << 20;
+// Redistributors have room below the console.
+const _: () = assert!(REDISTRIBUTORS + REDISTRIBUTOR_BYTES * MAX_VCPUS as u64 <= UART);
 
 /// Where a guest of `memory` bytes finds the number of its generation: in its last page, which its tree keeps from other
 /// use.

@@ -10,7 +10,7 @@ use mayfly_devices::virtio::{Balloon, Block, Console, Entropy, Mmio};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
 use mayfly_vm::iobus::IoRange;
-use mayfly_vm::{Device, HostFault};
+use mayfly_vm::{Bus, Device, HostFault};
 
 use crate::bare::threads::Bell;
 use crate::bare::threads::console::say;
@@ -18,39 +18,42 @@ use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
-    BALLOON, CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT,
-    RealTimeClock, VIRTIO, VIRTIO_BYTES,
+    BALLOON, BUS, CARD, CLOCK, CLOCK_BYTES, CONSOLE, Controller, DISK, ENTROPY, ENTROPY_INTERRUPT,
+    Its, RealTimeClock, VIRTIO, VIRTIO_BYTES,
 };
 use balloon::GivenBack;
 use clock::Clock;
 use disk::{Disk, Medium};
 use frames::Frames;
 use hvc::Hvc;
-use its::Its;
 use lines::Lines;
 use network::{Card, Seat, UPLINK};
 use uart::{Plug, Uart};
 use virtio::{Ram, Virtio};
 
+#[cfg(target_arch = "aarch64")]
 pub(crate) mod arm64;
 pub(crate) mod balloon;
 mod shown;
 mod turn;
 mod virtio;
-mod words;
 
 pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod frames;
 mod hvc;
-mod its;
 mod lines;
 pub(crate) mod network;
 mod overlay;
 pub(crate) mod partition;
 pub(crate) mod uart;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
 
+#[cfg(target_arch = "aarch64")]
 pub(crate) use arm64 as arch;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86 as arch;
 
 /// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some. (`Sync`, since forks are
 /// made by several threads at a time of one frozen VM, whose devices are asked for nothing.)
@@ -184,8 +187,8 @@ impl Devices {
         Self { bell, disk, entropy: Arc::new(entropy), card, hvc, given_back, clock, its, lines }
     }
 
-    /// Each of them, and where its registers are.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (IoRange, Arc<dyn Device>)> {
+    /// Each of them, and where its registers are, on which bus.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Bus, IoRange, Arc<dyn Device>)> {
         let range = |start, len| IoRange { start, len };
         let disk = self.disk.as_ref().map(Disk::registers);
         let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
@@ -199,7 +202,9 @@ impl Devices {
             .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
             .chain(hvc.map(|hvc| (range(CONSOLE, VIRTIO_BYTES), hvc)))
             .chain(balloon.map(|balloon| (range(BALLOON, VIRTIO_BYTES), balloon)))
-            .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
+            .chain([(range(ENTROPY, VIRTIO_BYTES), entropy)])
+            .map(|(range, device)| (Bus::Mmio, range, device))
+            .chain([(BUS, range(CLOCK, CLOCK_BYTES), clock)])
     }
 
     /// Devices that go on as others were: these, and a clock. Their thread looks at all of them. Their card has that seat, if

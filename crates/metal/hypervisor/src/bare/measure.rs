@@ -4,6 +4,7 @@
 //!
 //! `count`: what VMs and the program execute in a phase, whatever VMs there are ([`Phases`]).
 
+#[cfg(target_arch = "aarch64")]
 mod arm64;
 mod counted;
 mod forked;
@@ -13,6 +14,8 @@ mod logged;
 mod parts;
 mod phases;
 mod steps;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use mayfly_lifecycle_steps::course::Side as _;
 use mayfly_lifecycle_steps::{Course, Line, REGISTERS};
@@ -21,10 +24,13 @@ use crate::bare::processor::cpus;
 use crate::bare::threads::console::say;
 use crate::bare::vm::{Host, TableFormat};
 use arch::Identity;
+#[cfg(target_arch = "aarch64")]
 use arm64 as arch;
 use counted::Counter;
 pub(crate) use phases::Phases;
 use steps::Mayfly;
+#[cfg(target_arch = "x86_64")]
+use x86 as arch;
 
 /// Counts a course for so many rounds, and prints what its steps take.
 pub(crate) fn run<F: TableFormat>(host: &Host<F>, course: Course, rounds: u32) {

@@ -7,10 +7,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mayfly_hypervisor::ahead::{self, Ahead, INTERRUPT};
+use mayfly_hypervisor::board::Board;
 use mayfly_hypervisor::command::{Command, HELP};
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::plan::Plan;
-use mayfly_hypervisor::tree::Board;
 
 mod account;
 mod asking;

@@ -11,7 +11,8 @@ use alloc::string::{String, ToString};
 use core::fmt;
 
 use mayfly_drivers::{DeviceType, Registers};
-use mayfly_hypervisor::tree::{Board, Line, Region};
+use mayfly_hypervisor::board::{Line, Region};
+use mayfly_hypervisor::tree::{PciPlace, VirtioPlace};
 
 use crate::bare::processor::own;
 use crate::bare::threads::console::say;
@@ -31,10 +32,14 @@ const CONSOLE: usize = 2;
 
 /// Starts the first card, the first disk and the first console that the machine has: those behind registers in memory come
 /// first. `reach` maps addresses of devices one to one, if there is memory for that.
-pub(crate) fn find(board: &Board, reach: &mut dyn FnMut(&Region) -> bool) {
+pub(crate) fn find(
+    virtio: &[VirtioPlace],
+    buses: &[PciPlace],
+    reach: &mut dyn FnMut(&Region) -> bool,
+) {
     let mut found = Found::default();
-    mmio::find(&board.virtio, &mut found);
-    pci::find(&board.pci, &mut found, reach);
+    mmio::find(virtio, &mut found);
+    pci::find(buses, &mut found, reach);
 }
 
 /// A device that could be used.

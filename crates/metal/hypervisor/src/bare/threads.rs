@@ -34,6 +34,7 @@
 //! [`turns`]: mayfly_hypervisor::turns
 
 mod account;
+#[cfg(target_arch = "aarch64")]
 mod arm64;
 mod bell;
 mod course;
@@ -43,18 +44,24 @@ mod preemption;
 mod scheduler;
 mod sleep;
 mod spawn;
+mod stack;
 mod thread;
 mod waking;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub(crate) mod console;
 pub(crate) mod frames;
 pub(crate) mod interrupts;
 pub(crate) mod kick;
 
+#[cfg(target_arch = "aarch64")]
 use arm64 as arch;
+#[cfg(target_arch = "x86_64")]
+use x86 as arch;
 
 pub(crate) use account::Account;
-pub(crate) use arch::{Depth, STACKS_AT, Stack, is_in_slot, measure_stacks, prepare_stacks};
+pub(crate) use arch::paging::STACKS_AT;
 pub(crate) use bell::Bell;
 pub(crate) use course::{
     ThisThread, adopt, has_worked_for, is_over_time, is_over_time_on, number, on_leave,
@@ -64,5 +71,6 @@ pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;
 pub(crate) use sleep::{wait, with_alarm};
 pub(crate) use spawn::{spawn, spawn_for, spawn_in, spawn_vcpu};
+pub(crate) use stack::{Depth, Stack, is_in_slot, measure_stacks, prepare_stacks};
 pub(crate) use thread::Name;
 pub(crate) use waking::wake;

@@ -6,7 +6,8 @@ use core::ops::Range;
 use dtoolkit::fdt::FdtNode;
 use dtoolkit::{Node, Property};
 
-use super::node::{Region, is_available, span};
+use super::node::{is_available, span};
+use crate::board::Region;
 
 /// How addresses of the children of a node are seen by processors.
 #[derive(Clone, Debug)]

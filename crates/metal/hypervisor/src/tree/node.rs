@@ -1,13 +1,11 @@
 //! What a node of a device tree says of itself.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use dtoolkit::fdt::FdtNode;
 use dtoolkit::{Node, Property};
 
-/// Addresses.
-pub type Region = Range<u64>;
+use crate::board::{Line, Region};
 
 /// A property of one cell.
 pub(super) fn word(node: FdtNode<'_>, name: &str) -> Option<u32> {
@@ -39,15 +37,6 @@ pub(super) fn interrupt(node: FdtNode<'_>) -> Option<u32> {
         1 => word(4)?.checked_add(16),
         _ => None,
     }
-}
-
-/// A line of the interrupt controller, which is shared by all CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// The number of its interrupt.
-    pub number: u32,
-    /// It interrupts by an edge, and not by a level.
-    pub is_edge: bool,
 }
 
 /// The line that an interrupt of a `GICv3` is, by its cells: type, number and flags. `None` where it is no shared one.

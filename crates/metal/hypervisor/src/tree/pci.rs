@@ -16,7 +16,8 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use super::bus::Bus;
-use super::node::{Line, Region, cells, word};
+use super::node::{cells, word};
+use crate::board::{Line, Region};
 use iommu::Iommu;
 use lines::{Lines, Parent};
 pub use ranges::PciWindow;

@@ -4,6 +4,7 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use proptest::prelude::*;
 
 use super::*;
+use crate::board::Line;
 use crate::division::Division;
 use crate::memory_map::whole_frames;
 
@@ -84,20 +85,23 @@ pub(super) fn virt() -> DeviceTree {
 
 #[test]
 fn a_machine_is_read_from_its_tree() {
-    let board = Board::read(&virt().to_dtb()).unwrap();
-    assert_eq!((board.memory.len(), &board.memory[0]), (1, &(0x4000_0000..0x8000_0000)));
-    assert_eq!(board.cpus, [0, 1]);
-    assert_eq!(board.distributor, 0x800_0000..0x801_0000);
-    assert_eq!(board.redistributors, *core::slice::from_ref(&(0x80a_0000..0x900_0000)));
-    assert_eq!((board.uart, board.uart_interrupt), (0x900_0000..0x900_1000, Some(33)));
-    assert_eq!(board.clock, 0x901_0000..0x901_1000);
-    assert_eq!(board.arguments, "vm list");
-    assert_eq!(board.seed.len(), 8);
+    let found = Tree::read(&virt().to_dtb()).unwrap();
+    assert_eq!(
+        (found.board.memory.len(), &found.board.memory[0]),
+        (1, &(0x4000_0000..0x8000_0000))
+    );
+    assert_eq!(found.cpus, [0, 1]);
+    assert_eq!(found.distributor, 0x800_0000..0x801_0000);
+    assert_eq!(found.redistributors, *core::slice::from_ref(&(0x80a_0000..0x900_0000)));
+    assert_eq!((found.uart, found.uart_interrupt), (0x900_0000..0x900_1000, Some(33)));
+    assert_eq!(found.clock, 0x901_0000..0x901_1000);
+    assert_eq!(found.board.arguments, "vm list");
+    assert_eq!(found.board.seed.len(), 8);
     let kinds: Vec<_> =
-        board.modules.iter().map(|module| (module.region.start, module.kind)).collect();
+        found.board.modules.iter().map(|module| (module.region.start, module.kind)).collect();
     assert_eq!(kinds, [(0x5000_0000, ModuleKind::Kernel), (0x6000_0000, ModuleKind::Ramdisk)]);
-    assert_eq!(board.modules[0].arguments, "vcpus=4 -- console=ttyAMA0");
-    assert!(board.reserved.contains(&(0x5000_0000..0x5000_2000)));
+    assert_eq!(found.board.modules[0].arguments, "vcpus=4 -- console=ttyAMA0");
+    assert!(found.board.reserved.contains(&(0x5000_0000..0x5000_2000)));
 }
 
 #[test]
@@ -123,12 +127,12 @@ fn virtio_devices_are_where_the_tree_says_and_only_those_that_are_coherent() {
     disabled.add_property(property("status", "disabled"));
     tree.root.add_child(disabled);
     tree.root.add_child(place(0xa00_0800, [0, 20, 1]));
-    let board = Board::read(&tree.to_dtb()).unwrap();
-    let found = |start: u64, number, is_edge| VirtioPlace {
+    let found = Tree::read(&tree.to_dtb()).unwrap();
+    let place = |start: u64, number, is_edge| VirtioPlace {
         region: start..start + 0x200,
         line: Line { number, is_edge },
     };
-    assert_eq!(board.virtio, [found(0xa00_0000, 48, false), found(0xa00_0200, 49, true)]);
+    assert_eq!(found.virtio, [place(0xa00_0000, 48, false), place(0xa00_0200, 49, true)]);
 }
 
 #[test]
@@ -150,13 +154,13 @@ fn memory_and_devices_that_are_disabled_are_not_used() {
         property("status", "okay"),
     ];
     tree.root.add_child(node("memory@100000000", usable));
-    let board = Board::read(&tree.to_dtb()).unwrap();
-    assert_eq!(board.memory, [0x4000_0000..0x8000_0000, 0x1_0000_0000..0x1_4000_0000]);
+    let found = Tree::read(&tree.to_dtb()).unwrap();
+    assert_eq!(found.board.memory, [0x4000_0000..0x8000_0000, 0x1_0000_0000..0x1_4000_0000]);
     for (name, missing) in [("pl011@9000000", "PL011"), ("intc@8000000", "GICv3")] {
         let mut tree = virt();
         let device = tree.root.child_mut(name).unwrap();
         device.add_property(property("status", "disabled"));
-        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing(missing)));
+        assert_eq!(Tree::read(&tree.to_dtb()), Err(TreeError::Missing(missing)));
     }
 }
 
@@ -171,10 +175,10 @@ fn reserved_memory_is_not_touched_and_where_the_tree_says_so_not_mapped() {
     let firmware = [reg(0x4200_0000, 0x2000), property("no-map", [0_u8; 0])];
     reserved.add_child(node("firmware@42000000", firmware));
     tree.root.add_child(reserved);
-    let board = Board::read(&tree.to_dtb()).unwrap();
-    assert!(board.reserved.contains(&(0x4100_0000..0x4100_1000)));
-    assert!(board.reserved.contains(&(0x4200_0000..0x4200_2000)));
-    assert_eq!(board.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
+    let found = Tree::read(&tree.to_dtb()).unwrap();
+    assert!(found.board.reserved.contains(&(0x4100_0000..0x4100_1000)));
+    assert!(found.board.reserved.contains(&(0x4200_0000..0x4200_2000)));
+    assert_eq!(found.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
 }
 
 #[test]
@@ -197,9 +201,9 @@ fn memory_of_any_regions_of_a_tree_is_in_the_books_and_holes_are_not() {
             let memory = [property("device_type", "memory"), reg(region.start, bytes)];
             tree.root.add_child(node(&std::format!("memory@{:x}", region.start), memory));
         }
-        let board = Board::read(&tree.to_dtb()).unwrap();
-        assert_eq!(board.memory, regions);
-        let free = whole_frames(&board.memory, &board.reserved, 1 << 48);
+        let found = Tree::read(&tree.to_dtb()).unwrap();
+        assert_eq!(found.board.memory, regions);
+        let free = whole_frames(&found.board.memory, &found.board.reserved, 1 << 48);
         let division = Division::of(&free).unwrap();
         assert_eq!(division.count() as u64, all >> 16, "an entry for each 64 KiB");
         let pool: u64 = division.pool.iter().map(|region| region.end - region.start).sum();
@@ -213,10 +217,10 @@ fn the_first_interrupt_controller_is_taken_and_one_without_redistributors_is_ref
     let second = [0_u32, 0x2800_0000, 0, 0x1_0000, 0, 0x280a_0000, 0, 0xf6_0000];
     let second = [property("compatible", "arm,gic-v3"), property("reg", second)];
     tree.root.add_child(node("intc@28000000", second));
-    assert_eq!(Board::read(&tree.to_dtb()).unwrap().distributor, 0x800_0000..0x801_0000);
+    assert_eq!(Tree::read(&tree.to_dtb()).unwrap().distributor, 0x800_0000..0x801_0000);
     let alone = property("reg", [0_u32, 0x800_0000, 0, 0x1_0000]);
     tree.root.child_mut("intc@8000000").unwrap().add_property(alone);
-    assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing("redistributors")));
+    assert_eq!(Tree::read(&tree.to_dtb()), Err(TreeError::Missing("redistributors")));
 }
 
 #[test]
@@ -229,12 +233,12 @@ fn a_machine_without_something_that_is_needed_is_refused_by_its_name() {
     ] {
         let mut tree = virt();
         tree.root.remove_child(node).unwrap();
-        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing(missing)), "{node}");
+        assert_eq!(Tree::read(&tree.to_dtb()), Err(TreeError::Missing(missing)), "{node}");
     }
     // And what has nothing is told of its memory first.
     let mut empty = DeviceTree::new();
     empty.root.add_property(property("#address-cells", 2_u32));
-    assert_eq!(Board::read(&empty.to_dtb()), Err(TreeError::Missing("memory")));
+    assert_eq!(Tree::read(&empty.to_dtb()), Err(TreeError::Missing("memory")));
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn a_gicv2_is_refused_by_name() {
     let mut tree = virt();
     let controller = tree.root.child_mut("intc@8000000").unwrap();
     controller.add_property(property("compatible", "arm,cortex-a15-gic"));
-    let refused = Board::read(&tree.to_dtb());
+    let refused = Tree::read(&tree.to_dtb());
     assert_eq!(refused, Err(TreeError::Controller("arm,cortex-a15-gic".into())));
     assert_eq!(console(&tree.to_dtb()), Some(0x900_0000..0x900_1000), "and can be printed on it");
 }
@@ -258,9 +262,9 @@ fn redistributors_are_in_as_many_regions_as_the_tree_says() {
     let controller = tree.root.child_mut("intc@8000000").unwrap();
     controller.add_property(property("reg", frames));
     controller.add_property(property("#redistributor-regions", 2_u32));
-    let board = Board::read(&tree.to_dtb()).unwrap();
+    let found = Tree::read(&tree.to_dtb()).unwrap();
     let expected = [0x80a_0000..0x900_0000, 0x40_0000_0000..0x40_0400_0000];
-    assert_eq!(board.redistributors, expected);
+    assert_eq!(found.redistributors, expected);
 }
 
 /// A board with its devices on a bus of 32 bits, which lies at 4 GiB, and whose console is the second one.
@@ -298,9 +302,9 @@ fn with_bus(stdout: &str) -> DeviceTree {
 
 #[test]
 fn devices_on_a_bus_are_where_processors_see_them() {
-    let board = Board::read(&with_bus("").to_dtb()).unwrap();
-    assert_eq!(board.uart, 0x1_0800_1000..0x1_0800_2000, "the first one");
-    assert_eq!(board.clock, 0x1_0000_3000..0x1_0000_4000);
+    let found = Tree::read(&with_bus("").to_dtb()).unwrap();
+    assert_eq!(found.uart, 0x1_0800_1000..0x1_0800_2000, "the first one");
+    assert_eq!(found.clock, 0x1_0000_3000..0x1_0000_4000);
 }
 
 #[test]
@@ -308,13 +312,13 @@ fn the_console_is_the_one_that_stdout_path_names() {
     let second = 0x1_0800_2000..0x1_0800_3000;
     for named in ["serial1:115200n8", "/soc/peripherals@8000000/serial@2000:115200", "serial1"] {
         let tree = with_bus(named).to_dtb();
-        let board = Board::read(&tree).unwrap();
-        assert_eq!((board.uart, board.uart_interrupt), (second.clone(), Some(34)), "{named}");
+        let found = Tree::read(&tree).unwrap();
+        assert_eq!((found.uart, found.uart_interrupt), (second.clone(), Some(34)), "{named}");
         assert_eq!(console(&tree), Some(second.clone()));
     }
     for unknown in ["serial7", "/soc/serial@20000000", "/soc/rtc@3000", "/nowhere"] {
-        let board = Board::read(&with_bus(unknown).to_dtb()).unwrap();
-        assert_eq!(board.uart.start, 0x1_0800_1000, "{unknown}: the first one");
+        let found = Tree::read(&with_bus(unknown).to_dtb()).unwrap();
+        assert_eq!(found.uart.start, 0x1_0800_1000, "{unknown}: the first one");
     }
 }
 
@@ -339,7 +343,7 @@ fn firmware_that_is_called_by_smc_is_found_wherever_it_is() {
     for firmware in [psci(), below] {
         let tree = with_firmware(Some(firmware));
         assert_eq!(method(&tree), Some(Method::Smc));
-        assert!(Board::read(&tree).is_ok());
+        assert!(Tree::read(&tree).is_ok());
     }
 }
 
@@ -350,10 +354,10 @@ fn firmware_that_is_called_otherwise_is_refused_by_name() {
     };
     let by_hvc = with_firmware(Some(psci("arm,psci-1.0", "hvc")));
     assert_eq!(method(&by_hvc), Some(Method::Hvc));
-    assert_eq!(Board::read(&by_hvc), Err(TreeError::Method("hvc".into())));
+    assert_eq!(Tree::read(&by_hvc), Err(TreeError::Method("hvc".into())));
     let no_such = with_firmware(Some(psci("arm,psci-1.0", "svc")));
     assert_eq!(method(&no_such), None);
-    assert_eq!(Board::read(&no_such), Err(TreeError::Method("svc".into())));
+    assert_eq!(Tree::read(&no_such), Err(TreeError::Method("svc".into())));
     assert!(TreeError::Method("hvc".into()).to_string().contains("called by hvc"));
     // PSCI 0.1 has numbers of its own for its functions, and a node that is disabled is none.
     let mut disabled = psci("arm,psci-1.0", "smc");
@@ -361,10 +365,10 @@ fn firmware_that_is_called_otherwise_is_refused_by_name() {
     for firmware in [None, Some(psci("arm,psci", "smc")), Some(disabled)] {
         let tree = with_firmware(firmware);
         assert_eq!(method(&tree), None);
-        assert_eq!(Board::read(&tree), Err(TreeError::Missing("PSCI, of version 0.2 or later")));
+        assert_eq!(Tree::read(&tree), Err(TreeError::Missing("PSCI, of version 0.2 or later")));
     }
     let silent = with_firmware(Some(node("psci", [property("compatible", "arm,psci-1.0")])));
-    assert_eq!(Board::read(&silent), Err(TreeError::Method("nothing".into())));
+    assert_eq!(Tree::read(&silent), Err(TreeError::Method("nothing".into())));
 }
 
 #[test]
@@ -382,6 +386,6 @@ proptest! {
         for (at, byte) in &changes {
             bytes[at.index(length)] = *byte;
         }
-        let _ = Board::read(&bytes);
+        let _ = Tree::read(&bytes);
     }
 }

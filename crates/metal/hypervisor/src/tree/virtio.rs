@@ -5,7 +5,8 @@ use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use super::bus::Bus;
-use super::node::{Line, Region, cells, line};
+use super::node::{cells, line};
+use crate::board::{Line, Region};
 
 /// Registers behind which a virtio device may be (Linux, `Documentation/devicetree/bindings/virtio/mmio.yaml`). One that is
 /// not coherent with the processors' caches is left out.

@@ -2,6 +2,8 @@
 
 /// The tables of descriptors that a kernel begins with.
 pub const DESCRIPTORS: u64 = 0x1000;
+/// Bytes of them: four.
+pub const DESCRIPTORS_BYTES: usize = 4 * 8;
 /// The boot parameters.
 pub const PARAMETERS: u64 = 0x7000;
 /// The page tables that a kernel begins with: one of each of the upper two levels, and one for each GiB.

@@ -7,17 +7,17 @@ use core::slice;
 
 use mayfly_frames::{FrameInfo, Spans};
 use mayfly_hypervisor::account::ShareInfo;
+use mayfly_hypervisor::board::{Board, Region};
 use mayfly_hypervisor::chunks::{Books, ChunkInfo, Chunks, NO_ROOM};
 use mayfly_hypervisor::division::Division;
 use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::needs::MOST_SHARES;
-use mayfly_hypervisor::tree::{Board, Region};
 use mayfly_vm::platform::address::PAGE_SHIFT;
 
 use crate::bare::processor::{frames, heap};
 
-/// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device
-/// tree reserves; memory from `limit` on is not mapped, and stays unused.
+/// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the
+/// board reserves; memory from `limit` on is not mapped, and stays unused.
 pub(super) fn add(board: &Board, others: &[Region], limit: u64) -> Result<(), &'static str> {
     let taken: Vec<Region> = board.reserved.iter().chain(others).cloned().collect();
     let free = whole_frames(&board.memory, &taken, limit);
@@ -26,7 +26,7 @@ pub(super) fn add(board: &Board, others: &[Region], limit: u64) -> Result<(), &'
     let blocks = with_exposed_provenance_mut::<FrameInfo>(division.blocks.start as usize);
     let chunks = with_exposed_provenance_mut::<ChunkInfo>(division.chunks.start as usize);
     let Region { start, end } = division.heap;
-    // SAFETY: the device tree says that this memory is free, and none of it is in the pool.
+    // SAFETY: the board says that this memory is free, and none of it is in the pool.
     let (blocks, chunks) = unsafe {
         (0..count).for_each(|number| {
             blocks.add(number).write(FrameInfo::ABSENT);

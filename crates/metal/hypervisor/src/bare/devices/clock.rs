@@ -6,9 +6,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mayfly_devices::line::settle;
 use mayfly_vm::Device;
 
-use super::arch::{CLOCK_INTERRUPT, RealTimeClock};
+use super::arch::{CLOCK_INTERRUPT, RealTimeClock, read_clock, write_clock};
 use super::lines::Lines;
-use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::timer;
 use crate::bare::threads::Bell;
@@ -23,7 +22,7 @@ pub(crate) fn set(now: u64) {
 }
 
 /// The time of day, in seconds since 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     START.load(Ordering::Relaxed) + timer::ticks() / timer::frequency()
 }
 
@@ -83,12 +82,12 @@ impl Clock {
 
 impl Device for Clock {
     fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        answer(self.device.lock().read(offset, now()), data);
+        read_clock(&mut self.device.lock(), offset, now(), data);
         self.drive();
     }
 
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
-        self.device.lock().write(offset, written(data), now());
+        write_clock(&mut self.device.lock(), offset, now(), data);
         self.drive();
         // The write may have set an alarm.
         self.bell.ring();

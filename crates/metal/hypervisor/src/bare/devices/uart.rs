@@ -10,10 +10,9 @@ use mayfly_hypervisor::log::{Log, PIECE, Search};
 use mayfly_hypervisor::plugged::Plugged;
 use mayfly_vm::Device;
 
-use super::arch::{SerialPort, UART_INTERRUPT};
+use super::arch::{SerialPort, UART_INTERRUPT, read_serial, write_serial};
 use super::hvc::Hvc;
 use super::lines::Lines;
-use super::words::{answer, written};
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::console;
@@ -143,12 +142,12 @@ impl Uart {
 
 impl Device for Uart {
     fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        answer(self.port.lock().device().read(offset), data);
+        read_serial(self.port.lock().device(), offset, data);
         self.drive();
     }
 
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
-        let sent = self.port.lock().device().write(offset, written(data));
+        let sent = write_serial(self.port.lock().device(), offset, data);
         if let Some(byte) = sent {
             self.print(&[byte]);
         }

@@ -4,7 +4,7 @@ use mayfly_arm64::pmu::NoCounters;
 
 pub(super) use mayfly_arm64::identity::Identity;
 pub(super) use mayfly_arm64::pmu::{Count, Retired};
-pub(super) use mayfly_hypervisor::arm64::layout::{BLOCK, DISTRIBUTOR, REDISTRIBUTORS};
+pub(super) use mayfly_hypervisor::arm64::layout::{DISTRIBUTOR, REDISTRIBUTORS};
 
 /// Begins to count.
 ///

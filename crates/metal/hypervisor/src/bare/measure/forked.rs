@@ -15,17 +15,17 @@ use mayfly_lifecycle_steps::forked::{
 use mayfly_lifecycle_steps::guest::{MEMORY, Order};
 use mayfly_lifecycle_steps::large::Mapping;
 use mayfly_lifecycle_steps::{Row, times};
-use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::Hva;
-use mayfly_vm::{Bus, Device, Reason, Vcpu, Vm};
+use mayfly_vm::{Reason, Vcpu, Vm};
 
 use super::counted::{Counter, Moment};
 use super::guest::{Obedient, seat};
 use super::parts::{NO_MEMORY, NO_VM, Outcome, create, machine, memory, plan, slot, vcpu, worlds};
-use crate::bare::devices::arch::{SerialPort, UART, UART_BYTES};
+use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::uart::Uart;
-use crate::bare::vm::arch::{Model, Origin, Stopped, generation, save};
-use crate::bare::vm::{Hearing, Host, Kinds, Run, TableFormat, Template};
+use crate::bare::vm::arch::{Model, Stopped, generation, save};
+use crate::bare::vm::buses;
+use crate::bare::vm::{Hearing, Host, Kinds, Origin, Run, TableFormat, Template};
 use crate::bare::world::memory::GuestMemory;
 
 const BYTES: u64 = times::FORKED_BYTES;
@@ -49,7 +49,7 @@ pub(super) fn forks<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Ou
 fn freeze<F: TableFormat>(host: &Host<F>, plan: &Plan, counter: &mut Counter) -> Outcome<Template> {
     let memory = memory(host, BYTES, Mapping::Blocks)?;
     fill(|at, bytes| memory.write(at, bytes)).map_err(|_| NO_MEMORY)?;
-    let (vm, run) = (create(host, &memory)?, machine(host, BYTES, 1)?);
+    let (vm, run) = (create(host, &memory)?, machine(host, &memory, 1)?);
     slot(&vm, 0, MEMORY, BYTES)?;
     let (begun, stopped) = run_to_rest(&vm, &run, counter)?;
     // What was written past the caches is in memory when this is over, and no entry is left.
@@ -176,13 +176,7 @@ impl<F: TableFormat> Frozen<'_, F> {
         let (run, console) = self.resume(&uart, &memory, Origin::Made(&worlds.run, None, None))?;
         let vm = create(host, &memory)?;
         slot(&vm, 0, MEMORY, BYTES)?;
-        let device: Arc<dyn Device> = uart.clone();
-        let added = vm.bus(Bus::Mmio).edit(|bus| {
-            bus.insert(IoRange { start: UART, len: UART_BYTES }, device)?;
-            run.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
-        });
-        let ((), replaced) = added.map_err(|_| "its devices cannot be registered")?;
-        replaced.defer();
+        buses::fill(&vm, &run.devices, &uart)?;
         memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         uart.reset(Some(run.devices.plug()), console);
         Ok(Body { memory, uart, run, vm })

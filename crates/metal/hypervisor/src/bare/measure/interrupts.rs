@@ -23,7 +23,7 @@ const FAILED: u32 = 2;
 #[inline(never)]
 pub(super) fn interrupted<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let memory = memory(host, MEMORY_BYTES, Mapping::Pages)?;
-    let (vm, run) = (create(host, &memory)?, Arc::new(machine(host, MEMORY_BYTES, 2)?));
+    let (vm, run) = (create(host, &memory)?, Arc::new(machine(host, &memory, 2)?));
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     let seat = seat(&run, 0)?;
     let first = vcpu(&vm, 0)?;

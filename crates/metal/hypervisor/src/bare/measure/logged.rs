@@ -27,7 +27,7 @@ pub(super) fn logged<F: TableFormat>(
 ) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::BYTES;
     let memory = memory(host, bytes, mapping)?;
-    let (vm, run) = (create(host, &memory)?, machine(host, bytes, 1)?);
+    let (vm, run) = (create(host, &memory)?, machine(host, &memory, 1)?);
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     slot(&vm, SLOT, REGION, times::BYTES)?;
     let seat = seat(&run, 0)?;

@@ -83,6 +83,7 @@ pub(super) fn plan(bytes: u64, vcpus: u32) -> Plan {
         partition: None,
         card: Card::default(),
         its: false,
+        x2apic: true,
         hvc: false,
         balloon: false,
         weight: Share::WEIGHT,
@@ -99,11 +100,15 @@ pub(super) fn worlds<F: TableFormat>(host: &Host<F>) -> Worlds {
     Worlds { run: host.world.clone(), memory: host.world.clone() }
 }
 
-/// The machine of a VM, without the core's part.
-pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
-    let plan = plan(bytes, vcpus);
+/// The machine of a VM with that memory, without the core's part.
+pub(super) fn machine<F: TableFormat>(
+    host: &Host<F>,
+    memory: &Arc<GuestMemory>,
+    vcpus: u32,
+) -> Outcome<Run> {
+    let plan = plan(memory.bytes(), vcpus);
     let uart = Arc::new(Uart::new(&plan.name));
-    Run::try_new(&worlds(host), &plan, &uart, &Arc::default(), None).map_err(|_| NO_VM)
+    Run::try_new(&worlds(host), &plan, memory, &uart, &Arc::default(), None).map_err(|_| NO_VM)
 }
 
 pub(super) fn create<F: TableFormat>(

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use mayfly_hypervisor::plan::BLOCK;
 use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
     DOORBELL, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
@@ -10,7 +11,6 @@ use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Row, times};
 use mayfly_vm::Device as _;
 
-use super::arch::BLOCK;
 use super::counted::{Counter, settle};
 use super::forked::forks;
 use super::guest::{Obedient, seat};
@@ -90,10 +90,10 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let memory = memory(host, bytes, Mapping::Pages)?;
 
     let vm = counter.step(Row::VmCreated, || create(host, &memory))?;
-    let run = counter.step(Row::MachineCreated, || machine(host, bytes, 1))?;
+    let run = counter.step(Row::MachineCreated, || machine(host, &memory, 1))?;
     counter.step(Row::DevicesTouched, || {
         run.devices.show(&memory, registers(bytes) - FIRST).map_err(|_| "no room for registers")?;
-        for (_, device) in run.devices.all() {
+        for (.., device) in run.devices.all() {
             device.read(0, 0, &mut [0; 4]);
         }
         run.uart.read(0, 0, &mut [0; 4]);
@@ -126,7 +126,7 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
 fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::BYTES;
     let memory = memory(host, bytes, large.mapping)?;
-    let (vm, run) = (create(host, &memory)?, machine(host, bytes, 1)?);
+    let (vm, run) = (create(host, &memory)?, machine(host, &memory, 1)?);
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     slot(&vm, 1, REGION, times::BYTES)?;
     let seat = seat(&run, 0)?;
@@ -159,7 +159,7 @@ fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) ->
 fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::CACHED_BYTES;
     let memory = memory(host, bytes, Mapping::Blocks)?;
-    let (vm, run) = (create(host, &memory)?, machine(host, bytes, times::CACHED_VCPUS)?);
+    let (vm, run) = (create(host, &memory)?, machine(host, &memory, times::CACHED_VCPUS)?);
     slot(&vm, 0, MEMORY, bytes)?;
     let seats = (0..times::CACHED_VCPUS).map(|number| {
         // Threads of vCPUs make a seat each. Here one thread makes all of them.

@@ -11,6 +11,7 @@ use super::{Monitor, make};
 use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::vm::Machine;
+use crate::bare::vm::arch::NO_FORKS;
 
 impl Monitor {
     /// Does a command about forks.
@@ -54,7 +55,7 @@ impl Monitor {
             return Err(format!("{name} is frozen already"));
         }
         self.pass_on_until(u64::MAX, |_| !machine.is_going_back());
-        let unable = machine.plan.has_no_forks().map_or(Ok(()), Err);
+        let unable = machine.plan.has_no_forks().or(NO_FORKS).map_or(Ok(()), Err);
         let run = unable
             .and_then(|()| machine.end_frozen())
             .map_err(|why| format!("{name} cannot be frozen: {why}"))?;

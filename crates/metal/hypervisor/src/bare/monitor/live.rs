@@ -7,6 +7,7 @@ use mayfly_hypervisor::ending::End;
 
 use super::Monitor;
 use crate::bare::processor::timer;
+use crate::bare::vm::arch::NO_FORKS;
 use crate::bare::vm::{Machine, Template};
 
 impl Monitor {
@@ -17,7 +18,7 @@ impl Monitor {
     /// Why it cannot be forked. It goes on all the same, unless it has ended.
     pub(super) fn fork_running(&mut self, machine: &Machine) -> Result<Arc<Template>, String> {
         self.pass_on_until(u64::MAX, |_| !machine.is_going_back());
-        if let Some(why) = machine.plan.has_no_forks() {
+        if let Some(why) = machine.plan.has_no_forks().or(NO_FORKS) {
             return Err(why.to_string());
         }
         let needs = self.host.needs(&machine.plan, machine.disk_bytes());

@@ -11,7 +11,7 @@ use mayfly_hypervisor::plan::Plan;
 use super::account::Possession;
 use super::{Monitor, make, shares, trace};
 use crate::bare::measure::Phases;
-use crate::bare::processor::timer;
+use crate::bare::processor::{NO_TRACE, timer};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Depth, Name};
 use crate::bare::world::entropy;
@@ -67,6 +67,9 @@ impl Monitor {
     }
 
     pub(super) fn trace(&self, mib: u64) {
+        if let Some(why) = NO_TRACE {
+            return say!("mayfly: {why}");
+        }
         let mut one_runs = false;
         self.machines.each(|machine| one_runs |= machine.is_running());
         if one_runs {

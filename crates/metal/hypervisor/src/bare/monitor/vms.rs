@@ -11,6 +11,7 @@ use super::{Monitor, host};
 use crate::bare::own::disk;
 use crate::bare::processor::timer;
 use crate::bare::threads;
+use crate::bare::vm::arch::refused;
 use crate::bare::vm::{Machine, Template};
 
 impl Monitor {
@@ -79,6 +80,9 @@ impl Monitor {
         }
         if machine.is_running() {
             return Err(format!("{name} is running"));
+        }
+        if let Some(why) = refused(&machine.plan) {
+            return Err(format!("{name} does not start: {why}"));
         }
         if machine.plan.partition.is_some() {
             // The claim fails if it is not known then.

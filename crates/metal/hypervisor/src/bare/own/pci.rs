@@ -12,7 +12,8 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 use mayfly_drivers::Registers;
 use mayfly_drivers::pci::{Bus, ConfigurationAccess, DeviceFunction, Function, Window, Windows};
-use mayfly_hypervisor::tree::{PciBus, PciPlace, Region};
+use mayfly_hypervisor::board::Region;
+use mayfly_hypervisor::tree::{PciBus, PciPlace};
 
 use super::{Found, Offer};
 use crate::bare::processor::own::Status;

@@ -4,14 +4,22 @@
 use mayfly_hwtrace::Family;
 use smccc::Smc;
 
+
 pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
 mod copies;
 pub(crate) mod interrupts;
-pub(crate) mod own;
+pub(crate) mod lines;
 pub(crate) mod pl011;
 pub(crate) mod shared;
 pub(crate) mod this_cpu;
+
+pub(crate) use pl011 as port;
+
+/// Why no trace is kept on this architecture.
+pub(crate) const NO_TRACE: Option<&str> = None;
+/// What a processor lacks that has no random numbers of its own.
+pub(crate) const NO_RANDOM: &str = "the device tree has no rng-seed, and the processor has no RNDR";
 
 /// Powers the machine off.
 pub(crate) fn power_off() -> ! {

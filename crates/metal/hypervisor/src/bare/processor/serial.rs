@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_hypervisor::line::{print, send};
 
-use super::arch::pl011 as port;
+use super::arch::port;
 use super::spin::{SpinLock, relax};
 
-use port::Pl011;
+use port::SerialPort;
 pub(crate) use port::listen;
 
 /// Held while a line is printed.
-static SERIAL: SpinLock<Pl011> = SpinLock::new(Pl011);
+static SERIAL: SpinLock<SerialPort> = SpinLock::new(SerialPort);
 
 /// Prints bytes as they are, without another's between them. Calls `look` while it waits for the port, or for others.
 pub(crate) fn bytes(bytes: &[u8], look: fn()) {
@@ -31,8 +31,8 @@ pub(crate) fn line(text: fmt::Arguments<'_>, look: fn()) {
 /// Prints a line although another processor may be printing: a processor that panics waits for no lock, and looks for
 /// no interrupts.
 pub(crate) fn line_without_lock(text: fmt::Arguments<'_>) {
-    send(&mut Pl011, b"\r\n", relax);
-    print(&mut Pl011, text, relax);
+    send(&mut SerialPort, b"\r\n", relax);
+    print(&mut SerialPort, text, relax);
 }
 
 fn wait(look: fn()) {

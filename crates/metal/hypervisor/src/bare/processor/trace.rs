@@ -14,11 +14,9 @@ use super::cpu;
 use super::spin::SpinLock;
 
 mod steps;
-mod vcpu;
+pub(crate) mod vcpu;
 
-pub(crate) use mayfly_hwtrace::steps::invalidation;
 pub(crate) use steps::step;
-pub(crate) use vcpu::{enters, leaves};
 
 /// Events, in frames of their own.
 pub(crate) struct Store {

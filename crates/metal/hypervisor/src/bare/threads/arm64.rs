@@ -4,9 +4,9 @@
 use core::arch::{asm, global_asm};
 use core::ptr::with_exposed_provenance_mut;
 
-mod stack;
+pub(crate) mod paging;
 
-pub(crate) use stack::{Depth, STACKS_AT, Stack, is_in_slot, measure_stacks, prepare_stacks};
+use super::stack::Stack;
 
 /// x19, x29, where the thread goes on, and nothing.
 const SAVED: usize = 4;

@@ -8,10 +8,11 @@ use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::account::Account;
-use super::arch::{Depth, Stack, prepare};
+use super::arch::prepare;
 use super::course::{current, free_over, switch_to_next};
 use super::local::local;
 use super::scheduler::SCHEDULER;
+use super::stack::{Depth, Stack};
 use super::thread::{Name, Thread};
 use crate::bare::processor::timer;
 

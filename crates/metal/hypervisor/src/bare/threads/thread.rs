@@ -10,7 +10,7 @@ use mayfly_hypervisor::turns::Turn;
 use mayfly_vm::Kicker;
 
 use super::account::Account;
-use super::arch::Stack;
+use super::stack::Stack;
 
 /// What a thread is, for messages.
 #[derive(Clone, Copy)]

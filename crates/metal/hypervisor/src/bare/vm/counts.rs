@@ -2,9 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use mayfly_hypervisor::arm64::part::Part;
-
-use super::arch::Reason;
+use super::arch::{Part, Reason};
 use crate::bare::processor::timer;
 
 /// The counts of a VM since it was created.

@@ -1,28 +1,26 @@
 //! The course of a run: what is made for it, and what is freed when it ends.
 
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_hypervisor::ending::End;
-use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::memory::OutOfMemory;
-use mayfly_vm::{Bus, Device, Reason, Vm};
+use mayfly_vm::{Reason, Vm};
 
-use super::arch::{NotResumed, Origin, Start, generation, load};
+use super::arch::{NotResumed, Start, generation, load};
+use super::buses;
 use super::format::{Kinds, TableFormat};
 use super::hearing::Hearing;
 use super::host::Host;
 use super::live::Room;
 use super::machine::Machine;
+use super::origin::Origin;
 use super::run::Run;
 use super::template::Template;
 use super::{freeze, live, vcpu};
-use crate::bare::devices::arch::{
-    MEMORY, SerialPort, UART, UART_BYTES, VIRTIO, VIRTIO_PAGE_BYTES, registers,
-};
+use crate::bare::devices::arch::{MEMORY, SerialPort, VIRTIO, VIRTIO_PAGE_BYTES, registers};
 use crate::bare::devices::disk::Medium;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
@@ -74,13 +72,12 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
         return Ok(Begun { run: Arc::new(run), memory, first, console });
     }
     let Machine { plan, uart, counts, .. } = machine;
-    let (entry, context) = load(machine, &memory)?;
+    let first = load(machine, &memory)?;
     generation::begin(plan, &memory).map_err(|_| NO_ROOM)?;
-    let run = Run::try_new(worlds, plan, uart, counts, machine.disk());
-    let run = run.map_err(|_| NO_MEMORY)?;
-    let first = vec![(0, Start { entry, context })];
-    let console = SerialPort::new();
     let memory = Arc::new(memory);
+    let run = Run::try_new(worlds, plan, &memory, uart, counts, machine.disk());
+    let run = run.map_err(|_| NO_MEMORY)?;
+    let console = SerialPort::new();
     threads::preemption_point();
     run.devices.show(&memory, registers(plan.memory) - MEMORY).map_err(|_| NO_ROOM)?;
     Ok(Begun { run: Arc::new(run), memory, first, console })
@@ -135,14 +132,7 @@ impl<F: TableFormat> Host<F> {
             };
             vm.set_memory_region(&region).map_err(|_| NOT_SET)?;
         }
-        let uart: Arc<dyn Device> = machine.uart.clone();
-        // All at once: the bus is published anew for each change.
-        let added = vm.bus(Bus::Mmio).edit(|bus| {
-            bus.insert(IoRange { start: UART, len: UART_BYTES }, uart)?;
-            run.devices.all().try_for_each(|(range, device)| bus.insert(range, device))
-        });
-        let ((), replaced) = added.map_err(|_| "its devices cannot be registered")?;
-        replaced.defer();
+        buses::fill(&vm, &run.devices, &machine.uart)?;
         Ok(vm)
     }
 

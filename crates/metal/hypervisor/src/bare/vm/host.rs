@@ -8,9 +8,9 @@ use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::srcu::Worker;
 use mayfly_vm::stage2::{Reclaimer, Slice, Vmids};
-use mayfly_vm::{Caches, Config, SlotZap, stage2};
+use mayfly_vm::{Config, SlotZap, stage2};
 
-use super::arch::vmid_bits;
+use super::arch::{CACHES, vmid_bits};
 use super::format::{Kinds, TableFormat};
 use crate::bare::threads::{self, Name};
 use crate::bare::world::World;
@@ -37,7 +37,7 @@ impl<F: TableFormat> Host<F> {
     /// [`OutOfMemory`].
     pub(crate) fn start() -> Result<Arc<Self>, OutOfMemory> {
         let world = World::new();
-        // SAFETY: made once, and nothing else gives out VMIDs at EL2.
+        // SAFETY: made once, and nothing else gives out VMIDs.
         let vmids = unsafe { Vmids::try_new(world.clone(), vmid_bits()) };
         let vmids = vmids.map_err(|_| OutOfMemory)?;
         let bound = Reclaimer::<F>::BOUND;
@@ -74,7 +74,7 @@ impl<F: TableFormat> Host<F> {
             },
             memory: Arc::clone(memory),
             cache: self.world.clone(),
-            caches: Caches::Tracked,
+            caches: CACHES,
             slot_zap: SlotZap::Range,
             slice: SLICE,
         }

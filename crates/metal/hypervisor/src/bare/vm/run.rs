@@ -11,8 +11,9 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Origin, Resumed, Start, Stopped, Vcpus};
+use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus};
 use super::counts::Counts;
+use super::origin::Origin;
 use super::relay::Relay;
 use super::template::Template;
 use crate::bare::devices::Devices;
@@ -22,6 +23,7 @@ use crate::bare::devices::uart::Uart;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
+use crate::bare::world::memory::GuestMemory;
 use crate::bare::world::share::Ends;
 use crate::bare::world::{World, Worlds};
 
@@ -78,16 +80,17 @@ impl Ends for Run {
 }
 
 impl Run {
-    /// One that begins with its kernel.
+    /// One that begins with its kernel, in that memory.
     pub(crate) fn try_new(
         worlds: &Worlds,
         plan: &Plan,
+        memory: &Arc<GuestMemory>,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
         disk: Option<Medium>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let chipset = Chipset::try_new(plan, &places)?;
+        let chipset = Chipset::try_new(plan, memory, &places)?;
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
         threads::preemption_point();

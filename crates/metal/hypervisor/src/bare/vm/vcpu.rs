@@ -7,7 +7,7 @@ use mayfly_hypervisor::ending::End;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
-use super::arch::{Processor, Seat, Stop, Stopped, answer, processor, stop};
+use super::arch::{Processor, Seat, Stop, Stopped, answer, goes_off, no_port, processor, stop};
 use super::format::{Kinds, TableFormat};
 use super::run::{OFF, Run};
 use crate::bare::threads;
@@ -118,6 +118,7 @@ fn serve<F: TableFormat>(
             Exit::Custom(number) => match stop(number) {
                 Some(Stop::Wait) => wait(run, vcpu, seat, None),
                 Some(Stop::Off) => {
+                    goes_off(run, vcpu.id() as usize, number, cpu);
                     seat.put();
                     run.chipset.stopped(vcpu.id() as usize);
                     return false;
@@ -166,8 +167,9 @@ fn serve<F: TableFormat>(
                     cpu.fail();
                 }
             }
+            Exit::Port(_) => no_port(cpu),
             // It has found nothing that it asks for.
-            Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
+            Exit::Caches(_) | Exit::Halt => {}
         }
     }
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_arm64::cache::{self, Caches};
 pub(super) use mayfly_arm64::copy;
 use mayfly_arm64::tlb;
+use mayfly_hwtrace::steps::invalidation;
 use mayfly_hwtrace::{Barrier, Event};
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::cache::{Cache, CacheCapabilities};
@@ -13,7 +14,8 @@ use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
 use super::platform::World;
 use crate::bare::processor::cpu::number;
-use crate::bare::processor::{shared, trace, vacate_all, vacate_here};
+use crate::bare::processor::this_cpu::{vacate_all, vacate_here};
+use crate::bare::processor::{shared, trace};
 use crate::bare::threads::interrupts::look;
 
 /// The number of this machine's TLBs.
@@ -41,7 +43,7 @@ unsafe impl Tlb for World {
         invalidate(
             id,
             || shared::get().empty.invalidate(vmid, &scope),
-            || trace::invalidation(id, vmid, &scope),
+            || invalidation(id, vmid, &scope),
         );
         TlbToken(0)
     }

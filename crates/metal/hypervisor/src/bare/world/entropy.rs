@@ -3,19 +3,17 @@
 use mayfly_devices::entropy::Generator;
 
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::processor::{cpu, timer};
+use crate::bare::processor::{NO_RANDOM, cpu, timer};
 use crate::bare::threads::console::say;
 
 static POOL: SpinLock<Option<Generator>> = SpinLock::new(None);
 
-/// Seeds it by what the firmware left in the device tree, and by what the processor gives.
+/// Seeds it by what the firmware left, and by what the processor gives.
 pub(crate) fn prepare(seed: &[u8]) {
     let mut generator = Generator::new(seed);
     let given = stir(&mut generator);
     if seed.is_empty() && !given {
-        say!(
-            "mayfly: random numbers of guests can be guessed: the device tree has no rng-seed, and the processor has no RNDR"
-        );
+        say!("mayfly: random numbers of guests can be guessed: {NO_RANDOM}");
     }
     *POOL.lock() = Some(generator);
 }

@@ -27,7 +27,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
 
-use super::arm64::copy;
+use super::arch::copy;
 use super::platform::World;
 use crate::bare::processor::frames::free;
 use crate::bare::processor::in_use;
@@ -323,7 +323,7 @@ impl GuestMemory {
         give: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
         then: impl FnOnce(u64) -> T,
     ) -> Result<T, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         match Self::with_frame(word, address, then) {
             Ok(done) => Ok(done),
             Err(then) => self.with_page_given(word, address, give, then),
@@ -349,9 +349,19 @@ impl GuestMemory {
         }
     }
 
+    /// The word of an address.
+    #[inline]
+    pub(super) fn word_of(&self, address: u64) -> Result<&AtomicU64, HostFault> {
+        self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)
+    }
+
     /// Has `then` use what is at `address`, if its page has a frame; returns `then` if not.
     #[inline]
-    fn with_frame<T, F: FnOnce(u64) -> T>(word: &AtomicU64, address: u64, then: F) -> Result<T, F> {
+    pub(super) fn with_frame<T, F: FnOnce(u64) -> T>(
+        word: &AtomicU64,
+        address: u64,
+        then: F,
+    ) -> Result<T, F> {
         let _using = in_use::begin();
         match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             Some(found) => {
@@ -363,7 +373,7 @@ impl GuestMemory {
     }
 
     fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             Some(found) => Ok(Some(Self::page_in(found, address))),
             None => Ok(self.image_page(address)?.map(|found| found.page)),
@@ -389,7 +399,7 @@ impl GuestMemory {
     /// The frame of a page; given if there is none and one is to be had at once: a single frame, which is zeroed or copied
     /// soon, and unless other callers are giving frames for long.
     fn page_now(&self, address: u64) -> Result<Pfn, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             return Ok(Self::page_in(found, address));
         }
@@ -422,7 +432,7 @@ impl GuestMemory {
 
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
     fn find(&self, address: u64) -> Result<Given, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         let page = (address >> PAGE_SHIFT) % PAGES;
         if let Some(found) = Self::look(word, page) {
             return Ok(found.into());
@@ -433,7 +443,7 @@ impl GuestMemory {
 
     /// As [`GuestMemory::find`], under the lock; no block is given if it is to be `by_frames`.
     fn give(&self, address: u64, by_frames: bool) -> Result<Given, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         let page = (address >> PAGE_SHIFT) % PAGES;
         if let Some(found) = Self::look(word, page) {
             return Ok(found.into());

@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::tree::node::{Line, cells, line};
+use crate::board::Line;
+use crate::tree::node::{cells, line};
 
 /// The most entries of a map: four pins of each of 32 devices have so many, twice over.
 const MOST: usize = 256;

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::tree::node::Region;
+use crate::board::Region;
 
 /// In the first cell of an address: the space, and that it may be read ahead.
 const SPACE: u32 = 3 << 24;

@@ -6,7 +6,7 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode};
 use proptest::prelude::*;
 
 use super::*;
-use crate::tree::Board;
+use crate::tree::Tree;
 use crate::tree::tests::{node, property, reg, virt};
 
 /// Cells of a property, as bytes.
@@ -60,7 +60,7 @@ fn with(bridges: impl IntoIterator<Item = DeviceTreeNode>) -> DeviceTree {
 }
 
 fn places(tree: &DeviceTree) -> Vec<PciPlace> {
-    Board::read(&tree.to_dtb()).unwrap().pci
+    Tree::read(&tree.to_dtb()).unwrap().pci
 }
 
 /// The one bus of a machine with a bridge, of which a property is other than QEMU's.
@@ -338,9 +338,9 @@ proptest! {
         for (at, byte) in &changes {
             bytes[at.index(length)] = *byte;
         }
-        let Ok(board) = Board::read(&bytes) else { return Ok(()) };
-        for bus in board.pci.iter().filter_map(|place| place.bus.as_ref().ok()) {
-            for (region, memory) in bus.regions().flat_map(|region| board.memory.iter().map(move |memory| (region, memory))) {
+        let Ok(found) = Tree::read(&bytes) else { return Ok(()) };
+        for bus in found.pci.iter().filter_map(|place| place.bus.as_ref().ok()) {
+            for (region, memory) in bus.regions().flat_map(|region| found.board.memory.iter().map(move |memory| (region, memory))) {
                 prop_assert!(region.end <= memory.start || memory.end <= region.start);
             }
         }

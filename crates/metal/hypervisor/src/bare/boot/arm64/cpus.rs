@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_arm64::{cache, cpu, spin, timer};
 use mayfly_hypervisor::arrival::{Arrival, Outcome};
-use mayfly_hypervisor::tree::Board;
+use mayfly_hypervisor::tree::Tree;
 use smccc::Smc;
 
 use crate::bare::processor::once::Once;
@@ -50,9 +50,9 @@ pub(super) fn prepare() {
 }
 
 /// Starts the others, one after the other: those that come are numbered without a gap.
-pub(super) fn start_others(board: &Board, table: u64) {
+pub(super) fn start_others(machine: &Tree, table: u64) {
     let here = cpu::affinity();
-    let others = board.cpus.iter().filter(|&&affinity| affinity != here);
+    let others = machine.cpus.iter().filter(|&&affinity| affinity != here);
     for (place, &affinity) in others.clone().enumerate() {
         let number = ARRIVED.load(Ordering::Relaxed);
         if number as usize == cpus::MAX {

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_hypervisor::memory_map::whole_frames;
-use mayfly_hypervisor::tree::Board;
+use mayfly_hypervisor::tree::Tree;
 use mayfly_vm::platform::address::PAGE_SIZE;
 
 use super::first_tables::FIRST_TABLES;
@@ -104,15 +104,15 @@ fn region(addresses: &Range<u64>) -> MemoryRegion {
 /// # Errors
 ///
 /// When there is no memory for the tables, or an address has more than 48 bits.
-pub(crate) fn activate(board: &Board) -> Result<Tables, aarch64_paging::MapError> {
+pub(crate) fn activate(machine: &Tree) -> Result<Tables, aarch64_paging::MapError> {
     let mut map = IdMap::new(0, El2);
-    for memory in whole_frames(&board.memory, &board.unmapped, LIMIT) {
+    for memory in whole_frames(&machine.board.memory, &machine.unmapped, LIMIT) {
         map.map_range(&region(&memory), MEMORY)?;
     }
-    let devices = [&board.distributor, &board.uart, &board.clock];
-    let virtio = board.virtio.iter().map(|place| &place.region);
-    let pci = board.pci.iter().filter_map(|place| Some(&place.bus.as_ref().ok()?.configuration));
-    let devices = devices.into_iter().chain(&board.redistributors).chain(virtio).chain(pci);
+    let devices = [&machine.distributor, &machine.uart, &machine.clock];
+    let virtio = machine.virtio.iter().map(|place| &place.region);
+    let pci = machine.pci.iter().filter_map(|place| Some(&place.bus.as_ref().ok()?.configuration));
+    let devices = devices.into_iter().chain(&machine.redistributors).chain(virtio).chain(pci);
     for device in devices.filter(|device| !device.is_empty()) {
         map.map_range(&region(device), DEVICE)?;
     }

@@ -6,7 +6,8 @@ use core::slice;
 use mayfly_arm64::cpu;
 use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
-use mayfly_hypervisor::tree::{self, Board, Method, Region};
+use mayfly_hypervisor::board::{Board, Region};
+use mayfly_hypervisor::tree::{self, Method, Tree};
 
 use super::{cpus, map};
 use crate::bare::boot::{memory, run};
@@ -14,7 +15,7 @@ use crate::bare::devices::clock;
 use crate::bare::own;
 use crate::bare::processor::serial::line_without_lock;
 use crate::bare::processor::shared::{self, Shared};
-use crate::bare::processor::{cpus as processors, frames, heap, pl011, power_off, this_cpu};
+use crate::bare::processor::{cpus as processors, frames, heap, power_off, this_cpu};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::arch::IPA_BITS;
@@ -29,7 +30,7 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
         // SAFETY: the device tree says so, and it is mapped as a device where it is not memory.
         unsafe {
             map::reach(uart.start);
-            pl011::use_at(uart.start as usize);
+            this_cpu::use_serial_port(uart.start as usize);
         }
     }
     let level = cpu::exception_level();
@@ -39,8 +40,8 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
     // SAFETY: before anything asks for it.
     unsafe { cpu::set_number(0) };
     say!("mayfly {}: starts", env!("CARGO_PKG_VERSION"));
-    let board = match Board::read(tree) {
-        Ok(board) if !cpu::keeps_host_layout() => board,
+    let machine = match Tree::read(tree) {
+        Ok(machine) if !cpu::keeps_host_layout() => machine,
         Ok(_) => {
             say!(
                 "mayfly: HCR_EL2.E2H of this CPU cannot be cleared: it has no EL2 but that of FEAT_VHE, which is not used here"
@@ -56,7 +57,7 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
             power_off()
         }
     };
-    match prepare(&board, tree) {
+    match prepare(&machine, tree) {
         Ok(()) => {
             say!(
                 "mayfly: EL{}, {} CPUs, {} MiB free, FWB {}",
@@ -71,7 +72,7 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
             power_off()
         }
     }
-    run(board)
+    run(machine.board)
 }
 
 fn read_tree(at: u64) -> Option<&'static [u8]> {
@@ -83,43 +84,44 @@ fn read_tree(at: u64) -> Option<&'static [u8]> {
     Some(unsafe { slice::from_raw_parts(start, size) })
 }
 
-fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
+fn prepare(machine: &Tree, tree: &[u8]) -> Result<(), &'static str> {
     let mut tables =
-        map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
+        map::activate(machine).map_err(|_| "there is too little memory to map the machine")?;
     let table = tables.root();
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
-    add_memory(board, &[tree, map::image()])?;
+    add_memory(&machine.board, &[tree, map::image()])?;
     threads::prepare_stacks(table)?;
     // Sixteen tables, as many as a root can have, aligned as such.
     let empty = threads::frames::allocate(4).ok_or("there is too little memory")?;
     // SAFETY: the device tree says so, they are mapped as devices, and nothing else uses them.
-    let gic =
-        unsafe { Gic::new(board.distributor.start as usize, board.redistributors.clone().leak()) };
+    let gic = unsafe {
+        Gic::new(machine.distributor.start as usize, machine.redistributors.clone().leak())
+    };
     gic.prepare();
-    if board.clock.start != 0 {
-        let clock = with_exposed_provenance::<u32>(board.clock.start as usize);
+    if machine.clock.start != 0 {
+        let clock = with_exposed_provenance::<u32>(machine.clock.start as usize);
         // SAFETY: the device tree says that a PL031 is there, mapped as a device: its data register, which reading does
         // not change.
         clock::set(u64::from(unsafe { clock.read_volatile() }));
     }
     shared::set_gic(gic);
     this_cpu::arrive(0)?.note_first();
-    entropy::prepare(&board.seed);
-    cpus::start_others(board, table);
+    entropy::prepare(&machine.board.seed);
+    cpus::start_others(machine, table);
     let format = cpu::stage2_features().choose(IPA_BITS);
     let format = format.map_err(|_| "the processors' stage 2 cannot map guests of 1 TiB")?;
     shared::set(Shared {
         vtcr: format.vtcr(),
         empty: EmptyRoot::new(empty),
-        uart_interrupt: board.uart_interrupt,
+        uart_interrupt: machine.uart_interrupt,
         interface: shared::shape(),
     });
     cpus::prepare();
     cpus::wait_for_others();
-    if let Some(number) = board.uart_interrupt {
+    if let Some(number) = machine.uart_interrupt {
         gic.enable_shared(number, this_cpu::affinity(0));
     }
-    own::find(board, &mut |addresses| tables.add_device(addresses));
+    own::find(&machine.virtio, &machine.pci, &mut |addresses| tables.add_device(addresses));
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use mayfly_arm64::{gic, timer};
 
-use super::{own, shared};
+use super::shared;
+use crate::bare::processor::own;
 
 pub(crate) use mayfly_arm64::gic::{acknowledge, deactivate};
 

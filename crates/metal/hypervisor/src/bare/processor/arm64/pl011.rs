@@ -50,9 +50,9 @@ pub(crate) fn listen() {
 }
 
 /// The port, to be written to. Without one, bytes are lost.
-pub(crate) struct Pl011;
+pub(crate) struct SerialPort;
 
-impl Port for Pl011 {
+impl Port for SerialPort {
     fn take(&mut self, byte: u8) -> bool {
         let is_full = read(FLAGS).is_some_and(|flags| flags & TRANSMIT_FULL != 0);
         if !is_full {

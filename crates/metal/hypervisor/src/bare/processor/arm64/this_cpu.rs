@@ -9,6 +9,7 @@ use mayfly_arm64::{common, context, cpu, gic, switch, timer, tlb};
 use mayfly_vm::platform::tlb::Vmid;
 use mayfly_vm::platform::vacate::{Asked, ask_all};
 
+pub(crate) use super::pl011::use_at as use_serial_port;
 use super::shared;
 use crate::bare::processor::cpus::{self, MAX};
 use crate::bare::processor::once::Once;

@@ -129,14 +129,14 @@ unsafe impl Machine for Board<'_> {
     #[inline]
     fn enters(&mut self, top: Pfn, vmid: Vmid) {
         if self.is_traced {
-            trace::enters(top, vmid);
+            trace::vcpu::enters(top, vmid);
         }
     }
 
     #[inline]
     fn leaves(&mut self, vmid: Vmid) {
         if self.is_traced {
-            trace::leaves(vmid);
+            trace::vcpu::leaves(vmid);
         }
     }
 
@@ -196,6 +196,18 @@ impl Board<'_> {
         0
     }
 }
+
+/// A vCPU turns itself off, of which nobody is told.
+pub(crate) fn goes_off<F: TableFormat>(
+    _run: &Run,
+    _vcpu: usize,
+    _number: u64,
+    _cpu: &Processor<'_, F>,
+) {
+}
+
+/// A guest has accessed a port that is not there. None does: this architecture has no ports.
+pub(crate) fn no_port<F: TableFormat>(_cpu: &mut Processor<'_, F>) {}
 
 /// Answers an access to the interrupt controller, or to what the guest is told of its VM. Returns whether it is one.
 pub(crate) fn answer<F: TableFormat>(

@@ -15,6 +15,7 @@ use crate::bare::devices::arch::{Controller, Kicked};
 use crate::bare::processor::shared;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
+use crate::bare::world::memory::GuestMemory;
 
 /// What the vCPUs of a run share.
 pub(crate) struct Chipset {
@@ -26,7 +27,11 @@ pub(crate) struct Chipset {
 
 impl Chipset {
     /// That of a VM of `plan`, of whose vCPUs the first is on.
-    pub(crate) fn try_new(plan: &Plan, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(
+        plan: &Plan,
+        _memory: &Arc<GuestMemory>,
+        places: &Arc<Places>,
+    ) -> Result<Self, OutOfMemory> {
         let vcpus = plan.vcpus as usize;
         let cores = (0..vcpus).map(|vcpu| match vcpu {
             0 => Core::on(affinity(vcpu)),

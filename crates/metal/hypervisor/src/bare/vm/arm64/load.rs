@@ -1,5 +1,6 @@
 //! How a guest's kernel is loaded on arm64: an `Image`, ramdisks and a device tree.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::slice;
@@ -7,8 +8,9 @@ use core::slice;
 use mayfly_arm64::common;
 use mayfly_hypervisor::arm64::image::NoKernel;
 use mayfly_hypervisor::arm64::layout::{self, Guest, Placement};
+use mayfly_hypervisor::arm64::state::Start;
+use mayfly_hypervisor::board::Region;
 use mayfly_hypervisor::contents::Contents;
-use mayfly_hypervisor::tree::Region;
 use mayfly_vgic::affinity;
 
 use crate::bare::threads;
@@ -27,8 +29,11 @@ fn module(region: &Region) -> &'static [u8] {
     unsafe { slice::from_raw_parts(start, (region.end - region.start) as usize) }
 }
 
-/// Loads what the guest begins with. Returns the address of its first instruction, and what it finds in x0.
-pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static str> {
+/// Loads what the guest begins with. Returns the vCPUs that are on then, and where each begins.
+pub(crate) fn load(
+    machine: &Machine,
+    memory: &GuestMemory,
+) -> Result<Vec<(usize, Start)>, &'static str> {
     let plan = &machine.plan;
     let no_kernel = |error: NoKernel| {
         say!("mayfly: {}: {error}", plan.name);
@@ -70,5 +75,6 @@ pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64)
         seed,
     };
     write(placement.tree, &tree.tree(threads::preemption_point))?;
-    Ok((placement.kernel, placement.tree))
+    // It finds the tree by x0.
+    Ok(vec![(0, Start { entry: placement.kernel, context: placement.tree })])
 }

@@ -24,11 +24,10 @@ use super::format::PA_RANGE;
 use super::state::{Stopped, shape};
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
 use crate::bare::devices::frames::Frames;
-use crate::bare::devices::network::Seat;
 use crate::bare::devices::{Devices, Look, Parts, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
-use crate::bare::world::World;
+use crate::bare::vm::origin::Origin;
 
 /// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
 pub(crate) type Vcpus = Vec<Option<Arc<Stopped>>>;
@@ -71,15 +70,6 @@ pub(crate) struct Resumed {
     pub(crate) devices: Arc<Devices>,
     pub(crate) uart: SerialPort,
     pub(crate) vcpus: Vcpus,
-}
-
-/// Where the devices come from of a machine that goes on.
-#[expect(clippy::large_enum_variant, reason = "it is passed on once, and kept nowhere")]
-pub(crate) enum Origin<'a> {
-    /// They are made, with that disk; and with that seat, if it is a fork of a service.
-    Made(&'a Arc<World>, Option<Frames>, Option<Seat>),
-    /// They are those that it had.
-    Kept(&'a Arc<Devices>),
 }
 
 /// Why no machine goes on as a model is.

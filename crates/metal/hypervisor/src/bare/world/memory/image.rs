@@ -20,7 +20,7 @@ use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_vm::platform::cache::Cache;
 use mayfly_vm::stage2::Level;
 
-use super::super::arm64::copy;
+use super::super::arch::copy;
 use super::clean::is_clean;
 use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE};
 

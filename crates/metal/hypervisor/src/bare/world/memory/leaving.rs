@@ -33,7 +33,7 @@ use mayfly_hypervisor::chunks::chunks;
 use mayfly_vm::HostFault;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
 
-use super::super::arm64::copy;
+use super::super::arch::copy;
 use super::clean::strike_out;
 use super::going_back::{BEFORE_SHIFT, Freed, LAST_SHIFT, NUMBER};
 use super::{BLOCK, BLOCK_SHIFT, FRAME, GuestMemory, KIND, PAGES, TABLE, entry};
