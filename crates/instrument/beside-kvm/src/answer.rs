@@ -43,7 +43,7 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
         | Row::ForkAgain50
         | Row::ForkAgain500
         | Row::ForkAgain5000 => {
-            "Mayfly announces each page that it copies and changes its entry twice, and prefetch and copy have copied before"
+            "prefetch and copy have copied these pages before, when the fork was made or went back"
         }
         Row::LogStopped4k => "Mayfly looks whether blocks can be put together, and KVM does not",
         Row::LogStopped2m => {
