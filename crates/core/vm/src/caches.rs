@@ -271,8 +271,8 @@ impl<W: World> Inner<W> {
     }
 
     /// Readies the frames of `grant` to be mapped: [clean] and \[fetch\], unless the host has said that they
-    /// [are](crate::Resolved::clean). After the sequence was sampled. Returns whether they have become so, for whatever they
-    /// are mapped by.
+    /// [are](crate::Resolved::clean). After the sequence was sampled. Returns whether all of them have become so, for whatever
+    /// VM of this format they are mapped by: not where some were left as they are, because this VM has them mapped.
     ///
     /// # Errors
     ///
@@ -296,31 +296,37 @@ impl<W: World> Inner<W> {
         let unknown = |rights, work: &mut dyn FnMut(Pfn, u64)| {
             self.each_unknown(first, level, leaf.pfn, known, rights, section, work);
         };
+        // What another root has is known to this VM's guest alone: lines of its own writes may be dirty still.
+        let (all, mut cleaned, mut forgotten) = (level.pages(), 0, 0);
         if !self.upkeep.coherent {
             unknown(Permissions::empty(), &mut |pfn, count| {
+                cleaned += count;
                 self.in_pieces(count, |from, count| {
                     self.clean_to_map(Pfn::new(pfn.get() + from), count);
                 });
             });
         }
+        let is_cleaned = self.upkeep.coherent || cleaned == all;
         let instructions = self.upkeep.capabilities.instructions;
         if !leaf.permissions.contains(Permissions::EXECUTE) {
-            return Ok(instructions == InstructionCaches::Coherent);
+            return Ok(is_cleaned && instructions == InstructionCaches::Coherent);
         }
         match instructions {
-            InstructionCaches::Coherent => {}
+            InstructionCaches::Coherent => forgotten = all,
             InstructionCaches::Physical => {
-                unknown(Permissions::EXECUTE, &mut |pfn, count| self.forget_fetched(pfn, count));
+                unknown(Permissions::EXECUTE, &mut |pfn, count| {
+                    forgotten += count;
+                    self.forget_fetched(pfn, count);
+                });
             }
             InstructionCaches::Virtual => {
-                let mut any = false;
-                unknown(Permissions::EXECUTE, &mut |_, _| any = true);
-                if any {
+                unknown(Permissions::EXECUTE, &mut |_, count| forgotten += count);
+                if forgotten > 0 {
                     self.forget_all_fetched();
                 }
             }
         }
-        Ok(true)
+        Ok(is_cleaned && forgotten == all)
     }
 
     /// Does something to `count` frames: has `work` do it to some from each of so many on, with points between where

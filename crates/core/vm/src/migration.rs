@@ -195,7 +195,8 @@ impl<W: World> Inner<W> {
     fn collapse(&self, gfn: Gfn, last: &mut LastHit) -> bool {
         let access = Access::data(Gpa::new(gfn.get() << PAGE_SHIFT), 1, false);
         let mut largest = self.largest();
-        // If it is refused twice, it is left: the host is busy with it. It is not waited for: the host may be the caller.
+        // If it is refused twice, or has changed, it is left: the host is busy with it. It is not waited for: the host may be
+        // the caller.
         for _ in 0..2 {
             let section = self.srcu.read_lock();
             let Some(met) = self.meet(&access, last, &section) else { return false };
@@ -209,6 +210,7 @@ impl<W: World> Inner<W> {
                         return false;
                     }
                 }
+                Ok(Handled::Changed) => {}
                 Ok(_) => {
                     let root = self.stage2.find_root(Role::MAIN, &section);
                     let found = root.and_then(|root| root.translate(gfn, &section));

@@ -74,11 +74,13 @@ pub unsafe trait HostMemory<B>: Send + Sync {
     /// [`HostFault`] says why there is none.
     fn resolve(&self, backing: B, wanted: Permissions) -> Result<Resolved, HostFault>;
 
-    /// The VM has cleaned what is behind `backing`, a block or page of `level` from frame `first` on, as far as that had to be
-    /// done: it could be [`Resolved::clean`] from now on, as long as nobody writes it. A host that shares memory between
-    /// VMs can note that.
+    /// The VM has just cleaned all of what is behind `backing`, a block or page of `level` from frame `first` on, as far as
+    /// its [format](mayfly_stage2::Format) needs that: for VMs of this format it could be [`Resolved::clean`] from now on, as
+    /// long as nobody writes it. A host that shares memory between VMs can note that. It is not told of what a VM leaves as
+    /// it is, because it has it mapped already.
     ///
-    /// Called by a vCPU inside the fault in which it was resolved, which may find that something has changed by now.
+    /// Called inside the fault in which it was resolved, which may find that something has changed by now: by a vCPU, or by who
+    /// has [blocks put back](crate::Vm::collapse_pages).
     fn cleaned(&self, backing: B, first: Pfn, level: Level) {
         let _ = (backing, first, level);
     }

@@ -289,7 +289,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a host hears that frames are clean when instructions are forgotten, too",
-        edits: &[(CACHES, "return Ok(instructions == InstructionCaches::Coherent);", "return Ok(true);")],
+        edits: &[(
+            CACHES,
+            "return Ok(is_cleaned && instructions == InstructionCaches::Coherent);",
+            "return Ok(is_cleaned);",
+        )],
         killer: of_clean("clean::a_host_hears_of_what_has_become_clean_for_whatever_it_is_mapped_by"),
+    },
+    Mutant {
+        step: "a host does not hear of frames that were left as they are",
+        edits: &[(
+            CACHES,
+            "let is_cleaned = self.upkeep.coherent || cleaned == all;",
+            "let is_cleaned = true;",
+        )],
+        killer: of_clean("clean::it_does_not_hear_of_what_the_vm_left_dirty_because_another_root_has_it"),
     },
 ];

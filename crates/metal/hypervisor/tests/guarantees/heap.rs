@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use mayfly_hypervisor::needs::HEAP_PIECES;
 use mayfly_hypervisor::promises::{OWN, Promises, taken};
+use mayfly_hypervisor::shelf::{Shelf, whole};
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::Manual;
@@ -34,6 +35,8 @@ impl Pieces {
 
 pub(crate) struct Heap {
     talc: Talc<Manual, DefaultBinning>,
+    /// What was freed and is not talc's again.
+    shelf: Shelf,
     promises: Promises,
     /// All of it, as words; the allocator has it.
     memory: *mut [u128],
@@ -46,7 +49,7 @@ impl Heap {
         // SAFETY: nothing else uses it, until it is freed with this.
         let is_claimed = unsafe { talc.claim(memory.cast(), BYTES) }.is_some();
         assert!(is_claimed);
-        Self { talc, promises: Promises::new(), memory }
+        Self { talc, shelf: Shelf::new(), promises: Promises::new(), memory }
     }
 
     /// Has a VM guaranteed what it needs for pieces that take `most` bytes, if that can be kept.
@@ -74,23 +77,45 @@ impl Heap {
             return;
         }
         let layout = Layout::from_size_align(bytes, 16).unwrap();
-        let free = self.talc.counters().available_bytes;
-        // SAFETY: it has a size.
-        let given = unsafe { self.talc.allocate(layout) };
+        let mut given = self.shelf.take(layout);
+        while given.is_none() {
+            let free = self.talc.counters().available_bytes;
+            // SAFETY: it has a size.
+            given = unsafe { self.talc.allocate(whole(layout)) };
+            let now = self.talc.counters().available_bytes;
+            assert!(given.is_none() || free - now == taken(bytes), "of {bytes} bytes");
+            if given.is_none() && !self.clear(16) {
+                break;
+            }
+        }
         let given = given.expect("a VM within its guarantee got no heap");
-        assert_eq!(free - self.talc.counters().available_bytes, taken(bytes), "of {bytes} bytes");
         // SAFETY: it is this VM's.
         unsafe { given.as_ptr().write_bytes(0xa5, bytes) };
         pieces.given.push((given, layout));
         pieces.bytes += taken(bytes);
     }
 
+    /// Gives talc what is kept, `most` pieces at most. Returns whether there were any.
+    fn clear(&mut self, most: usize) -> bool {
+        let Self { talc, shelf, .. } = self;
+        // SAFETY: talc has given it for that.
+        shelf.clear(most, |piece, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) })
+    }
+
+    fn free(&mut self, piece: NonNull<u8>, layout: Layout) {
+        // SAFETY: it was given for that layout.
+        unsafe {
+            if !self.shelf.put(piece, layout) {
+                self.talc.deallocate(piece.as_ptr(), whole(layout));
+            }
+        }
+    }
+
     /// Gives the piece with that number back.
     pub(crate) fn give_back(&mut self, pieces: &mut Pieces, number: usize) {
         let (given, layout) = pieces.given.swap_remove(number);
         pieces.bytes -= taken(layout.size());
-        // SAFETY: it was given for that layout.
-        unsafe { self.talc.deallocate(given.as_ptr(), layout) };
+        self.free(given, layout);
     }
 
     /// Has it allocate pieces of that size until it has all that it allocates.
@@ -105,8 +130,7 @@ impl Heap {
         for number in (0..pieces.given.len() / 2).rev() {
             let (given, layout) = pieces.given.remove(2 * number);
             pieces.bytes -= taken(layout.size());
-            // SAFETY: it was given for that layout.
-            unsafe { self.talc.deallocate(given.as_ptr(), layout) };
+            self.free(given, layout);
         }
     }
 
@@ -124,8 +148,9 @@ impl Heap {
         (pieces.most, pieces.guaranteed) = (0, 0);
     }
 
-    /// Bytes that are allocated.
-    pub(crate) fn allocated(&self) -> usize {
+    /// Bytes that are allocated, when nothing is kept.
+    pub(crate) fn allocated(&mut self) -> usize {
+        self.clear(usize::MAX);
         self.talc.counters().allocated_bytes
     }
 }

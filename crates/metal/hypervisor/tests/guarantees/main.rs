@@ -468,7 +468,7 @@ proptest! {
             .flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
             .collect();
         let total = memory.len() as u64 / CHUNK;
-        let (heap, own_heap) = (Heap::new(), heap::Pieces::own());
+        let (mut heap, own_heap) = (Heap::new(), heap::Pieces::own());
         let nothing = heap.allocated();
         let mut machine =
             Machine { real, heap, own_heap, vms: Vec::new(), system: BTreeMap::new(), chosen: None, memory, total };

@@ -55,7 +55,8 @@ static HEAP: Heap = Heap(SpinLock::new(Counted {
     peak: 0,
 }));
 
-/// Pieces that talc is given back before the lock is free for a moment: interrupts are masked meanwhile.
+/// Pieces that talc is given back before the lock is free for a moment, for processors that wait for it. This processor looks
+/// for no interrupts until it has its piece: some caller has a lock. [`MOST`](mayfly_hypervisor::shelf::MOST) bounds that.
 const GIVEN_BACK_AT_ONCE: usize = 16;
 
 impl Counted {

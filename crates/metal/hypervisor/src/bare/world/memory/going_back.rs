@@ -61,7 +61,7 @@ impl GuestMemory {
     fn find_pages(&self, number: usize, pages: &Pages) {
         let value = self.words[number].load(Ordering::Relaxed);
         pages.set_all(value & KIND == BLOCK);
-        let mut last = value >> LAST_SHIFT & NUMBER;
+        let mut last = if value & KIND == TABLE { value >> LAST_SHIFT & NUMBER } else { 0 };
         while let Some(page) = last.checked_sub(1) {
             pages.insert(page as usize);
             last = entry(value, page).load(Ordering::Relaxed) >> BEFORE_SHIFT;
