@@ -284,7 +284,7 @@ mod tests {
             }
         }
         let lines = answer(&[one]);
-        assert!(lines[1].contains("except in fork-wrote-50 (Mayfly announces"), "{}", lines[1]);
+        assert!(lines[1].contains("except in fork-wrote-50 (prefetch and copy"), "{}", lines[1]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const LARGEST: usize = 4096;
 const SIZES: usize = LARGEST / UNIT;
 
 /// How many pieces are kept at most.
-pub const MOST: usize = 128;
+pub const MOST: usize = 96;
 
 /// A piece that is kept, with the next one of its size.
 struct Piece(*mut Self);
@@ -76,6 +76,9 @@ impl Shelf {
     pub fn clear(&mut self, most: usize, mut back: impl FnMut(NonNull<u8>, Layout)) -> bool {
         let before = self.count;
         for size in 0..SIZES {
+            if before - self.count == most {
+                break;
+            }
             while before - self.count < most
                 && !self.first[size].is_null()
                 && let Ok(layout) = Layout::from_size_align((size + 1) * UNIT - TAG, UNIT)

@@ -4,7 +4,6 @@
 use mayfly_hwtrace::Family;
 use smccc::Smc;
 
-
 pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
 mod copies;

@@ -1,7 +1,8 @@
 //! Which frames of an image are clean: all CPUs find their bytes past the caches, too, and fetch no others.
 //!
 //! The bytes of an image's frame do not change as long as others have the image. So such a frame is cleaned once in the life
-//! of the image, and not once for each fork that maps it. The core cleans it where the first fork maps it, and [says so](mayfly_vm::HostMemory::cleaned).
+//! of the image, and not once for each fork that maps it. (A block is noted as a whole. Where a fork maps a part of it by pages
+//! before any has mapped the whole, those pages are cleaned for each fork.) The core cleans it where the first fork maps it, and [says so](mayfly_vm::HostMemory::cleaned).
 //! That is noted beside the frame, in the word of a block or in the entry of a page. It is struck out where the frame
 //! is written again, for which nobody else has the image ([`leaving`](super::leaving)).
 //!
