@@ -156,10 +156,11 @@ unsafe impl Machine for Board<'_> {
 
     fn interrupt(&mut self) -> Next {
         masked::begin();
-        serve_others();
         while let Some(number) = acknowledge() {
             threads::interrupts::handle(number);
         }
+        // Behind them, as where a thread looks (`threads::interrupts::take`).
+        serve_others();
         if threads::is_over_time() { Next::Yield } else { Next::Resume }
     }
 
