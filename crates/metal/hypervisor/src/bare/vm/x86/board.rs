@@ -14,7 +14,7 @@ use mayfly_x86::svm::exit::Port;
 use super::seat::Seat;
 use crate::bare::devices::arch::Kicked;
 use crate::bare::processor::interrupts::acknowledge;
-use crate::bare::processor::this_cpu::{enters, leaves};
+use crate::bare::processor::this_cpu::{enters, has_not_flushed, leaves};
 use crate::bare::processor::{masked, serve_others};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
@@ -147,6 +147,10 @@ unsafe impl Machine for Board<'_> {
     #[inline]
     fn leaves(&mut self) {
         leaves();
+    }
+
+    fn refused(&mut self) {
+        has_not_flushed();
     }
 
     #[inline]
