@@ -142,6 +142,12 @@ impl Place {
         true
     }
 
+    /// For the CPU itself: it has come out, and is not sure to have flushed as it entered. It does when it enters again.
+    pub fn has_not_flushed(&self) {
+        // No generation is 0.
+        self.0.0.1.store(0, Ordering::Relaxed);
+    }
+
     /// For the CPU itself: it has come out.
     #[inline]
     pub fn leave(&self) {
@@ -183,6 +189,19 @@ mod tests {
         machine.invalidate(places.iter(), Of::All, nobody, || ());
         assert!(places.iter().all(enters));
         assert!(!places.iter().any(enters));
+    }
+
+    #[test]
+    fn a_cpu_whose_entry_has_failed_flushes_at_the_next() {
+        let (machine, place) = (Generation::new(), Place::new());
+        for _ in 0..2 {
+            assert!(place.enter(&machine, ONE));
+            place.leave();
+            place.has_not_flushed();
+        }
+        assert!(place.enter(&machine, TWO));
+        place.leave();
+        assert!(!place.enter(&machine, ONE));
     }
 
     #[test]

@@ -11,7 +11,9 @@
 //! **Why nothing is used any more that was changed before.** \[wait\] reads what \[flushed\] has stored, which comes after the
 //! flush; and that CPU has read \[raise\], so what it walks behind the flush is what was changed.
 //!
-//! **Why the wait ends.** A CPU looks when it is interrupted, and while it waits here. It takes as long as a CPU has interrupts
+//! **Why the wait ends.** A CPU looks when it is interrupted, and while it waits here. It looks behind having taken the
+//! interrupt: one that looks first, and then takes it, may have read the generation before \[raise\], and is not interrupted
+//! again. It takes as long as a CPU has interrupts
 //! masked, at most. Two CPUs that invalidate at once look for each other. A lock that a CPU waits for with interrupts masked is
 //! not to be held here.
 

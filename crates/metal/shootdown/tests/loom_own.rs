@@ -96,3 +96,32 @@ fn two_that_invalidate_at_once_both_go_on() {
         other.join().unwrap();
     });
 }
+
+/// A CPU that halts until it is interrupted looks when it has taken the interrupt. If it looked before it takes it, and not behind
+/// that, it would be waited for without end.
+#[test]
+fn a_cpu_that_halts_is_waited_for_until_it_has_taken_its_interrupt() {
+    loom::model(|| {
+        let machine = Machine::new();
+        let pending = Arc::new(AtomicBool::new(false));
+        let (other, its) = (machine.clone(), pending.clone());
+        let other = thread::spawn(move || {
+            // It looks for interrupts for another reason, and then halts.
+            let is_taken = its.load(Ordering::Acquire);
+            other.look(1);
+            if !is_taken {
+                while !its.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                other.look(1);
+            }
+        });
+        let meanwhile = || {
+            machine.look(0);
+            thread::yield_now();
+        };
+        let interrupt = || pending.store(true, Ordering::Release);
+        machine.generation.invalidate(machine.seen.iter(), interrupt, meanwhile);
+        other.join().unwrap();
+    });
+}

@@ -21,12 +21,24 @@ const MOST: usize = 64 << 10;
 
 /// The modules of the VMs that the list in `archive` has, which lies at the address `at`; and what is wrong with others.
 pub fn modules(archive: &[u8], at: u64) -> (Vec<Module>, Vec<String>) {
-    let wrong = |why: String| (Vec::new(), Vec::from([why]));
     if archive.is_empty() {
-        return wrong(
-            "the loader gives no archive of VMs (QEMU: -initrd, a cpio archive)".to_string(),
+        let why = "the loader gives no archive of VMs (QEMU: -initrd, a cpio archive)";
+        return (Vec::new(), Vec::from([why.to_string()]));
+    }
+    let (modules, mut wrong) = listed(archive, at);
+    // What is missing may be behind its end.
+    if !wrong.is_empty() && !archive::is_whole(archive) {
+        wrong.push(
+            "the archive that the loader gives has no end: it was cut, or is no cpio archive (newc)"
+                .to_string(),
         );
     }
+    (modules, wrong)
+}
+
+/// The same, of an archive that may have been cut.
+fn listed(archive: &[u8], at: u64) -> (Vec<Module>, Vec<String>) {
+    let wrong = |why: String| (Vec::new(), Vec::from([why]));
     let Some(list) = archive::find(archive, LIST) else {
         return wrong(format!("there is no file \"{LIST}\" in the archive that the loader gives"));
     };
@@ -117,7 +129,7 @@ mod tests {
 
     const AT: u64 = 0x100_0000;
 
-    fn listed(list: &str) -> (Vec<Module>, Vec<String>) {
+    fn of(list: &str) -> (Vec<Module>, Vec<String>) {
         modules(
             &archive(&[
                 ("k", b"kernel"),
@@ -131,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_line_is_a_vm_with_its_files() {
-        let (modules, wrong) = listed(
+        let (modules, wrong) = of(
             "# two VMs\n\nname=a vcpus=2 kernel=k initrd=r initrd=s -- quiet -- x\n kernel=k name=b memory=64M\n",
         );
         assert_eq!(wrong, Vec::<String>::new());
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line_and_the_others_are_there() {
         let (modules, wrong) =
-            listed("name=a\nkernel=x\nkernel=k kernel=k\nkernel=k initrd=y\nkernel=k name=b");
+            of("name=a\nkernel=x\nkernel=k kernel=k\nkernel=k initrd=y\nkernel=k name=b");
         assert_eq!(modules.len(), 1);
         assert_eq!(
             wrong,
@@ -165,6 +177,17 @@ mod tests {
         assert!(why(&archive(&[])).starts_with("there is no file \"vms\""));
         assert!(why(&archive(&[(LIST, b"\xff")])).ends_with("is no text of at most 65536 bytes"));
         assert!(why(&archive(&[(LIST, b"# none")])).ends_with("lists no VM"));
+    }
+
+    #[test]
+    fn an_archive_that_was_cut_or_is_none_is_said_to_be_so() {
+        let whole = archive(&[(LIST, b"kernel=k"), ("k", b"kernel")]);
+        let (modules, wrong) = super::modules(&whole[..whole.len() - 130], AT);
+        assert_eq!((modules.len(), wrong.len()), (0, 2));
+        assert!(wrong[0].contains("there is no file \"k\"") && wrong[1].contains("it was cut"));
+        let (_, wrong) = super::modules(b"\x1f\x8b, compressed", AT);
+        assert!(wrong[0].contains("\"vms\"") && wrong[1].contains("is no cpio archive"));
+        assert_eq!(super::modules(&archive(&[]), AT).1.len(), 1);
     }
 
     proptest! {

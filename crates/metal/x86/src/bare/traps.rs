@@ -77,9 +77,6 @@ unsafe extern "C" {
     fn mayfly_x86_lost(trap: &Trap) -> !;
 }
 
-/// Non-maskable interrupts that have come.
-static NMIS: AtomicU64 = AtomicU64::new(0);
-
 /// What all processors use.
 static TABLE: AtomicU64 = AtomicU64::new(0);
 
@@ -171,10 +168,7 @@ extern "C" fn mayfly_x86_trap(trap: &Trap) {
     const INTERRUPTS: u64 = FIRST as u64;
     const SPURIOUS: u64 = apic::SPURIOUS as u64;
     match trap.vector {
-        NMI => {
-            NMIS.fetch_add(1, Ordering::Relaxed);
-        }
-        SPURIOUS => {}
+        NMI | SPURIOUS => {}
         INTERRUPTS.. => {
             let come = &block().come;
             // Interrupts are masked: nothing comes in between.

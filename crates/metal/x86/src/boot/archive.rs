@@ -22,6 +22,18 @@ pub fn files(archive: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// Whether the archive has its trailer, behind what can be read. One that was cut has not, and neither has what is no archive.
+pub fn is_whole(archive: &[u8]) -> bool {
+    let mut rest = archive;
+    while let Some((name, _, behind)) = entry(rest) {
+        if name == TRAILER {
+            return true;
+        }
+        rest = behind;
+    }
+    false
+}
+
 fn entry(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let header = bytes.get(..HEADER)?;
     if !matches!(&header[..6], b"070701" | b"070702") {
@@ -78,7 +90,9 @@ mod tests {
         for cut in 0..whole.len() {
             let found = find(&whole[..cut], "kernel");
             assert_eq!(found.is_some(), cut >= 120 + 9, "{cut}");
+            assert!(!is_whole(&whole[..cut]), "{cut}");
         }
+        assert!(is_whole(&whole));
         assert_eq!(find(&whole, "initrd"), Some(&b"abc"[..]));
         assert_eq!(find(&whole, "TRAILER!!!"), None);
     }

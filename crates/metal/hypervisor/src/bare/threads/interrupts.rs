@@ -12,10 +12,12 @@ pub(crate) static OWN: [Bell; own::MOST] = [const { Bell::new() }; own::MOST];
 /// Serves the interrupts that are pending on this processor.
 pub(crate) fn take() {
     masked::look();
-    serve_others();
     while let Some(number) = acknowledge() {
         handle(number);
     }
+    // Behind them: another processor that wants something interrupts this one once. If that interrupt is among those that
+    // were served, what is wanted is seen here; if it comes later, it is still pending.
+    serve_others();
 }
 
 /// As [`take`]; does nothing on a processor that is not prepared yet. The thread keeps its processor.

@@ -233,18 +233,22 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
 
     /// Looks at its APIC, has it take what it can take, and sets the alarm. What it comes out with, if it does not go in.
     pub(super) fn prepare(&mut self) -> Option<Event> {
-        let next = loop {
-            let now = self.machine.time().of(self.vmcb.control.tsc_offset);
-            let look = self.machine.vapic().look(&mut self.apic, now);
-            match look.event {
-                Some(ApicEvent::Init) => self.initialise(),
-                Some(ApicEvent::Startup(vector)) => {
-                    self.vmcb.save.begin_real(u64::from(vector) << 12);
-                }
-                Some(ApicEvent::Nmi) => self.nmi.arrive(),
-                None => break look.next,
+        let now = self.machine.time().of(self.vmcb.control.tsc_offset);
+        let look = self.machine.vapic().look(&mut self.apic, now);
+        match look.event {
+            Some(ApicEvent::Init) => self.initialise(),
+            Some(ApicEvent::Startup(vector)) => {
+                self.vmcb.save.begin_real(u64::from(vector) << 12);
             }
-        };
+            Some(ApicEvent::Nmi) => self.nmi.arrive(),
+            None => {}
+        }
+        // There may be others. They are looked at when the core has looked around: other vCPUs can send them without end, and
+        // interrupts may have been served meanwhile, which are seen before the guest goes in.
+        if look.event.is_some() {
+            return Some(Event::Request);
+        }
+        let next = look.next;
         if self.apic.waits_for_startup() {
             return Some(self.wait());
         }

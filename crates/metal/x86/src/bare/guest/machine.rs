@@ -110,6 +110,10 @@ pub unsafe trait Machine {
     /// The guest has come out.
     fn leaves(&mut self);
 
+    /// The processor has refused to run the guest, which has left. Whether what [`Machine::enters`] asked for was flushed is not
+    /// known: it is flushed at the next entry of any guest.
+    fn refused(&mut self);
+
     /// The guest has come out, and not for an interrupt ([`Machine::interrupt`]).
     fn after(&mut self);
 

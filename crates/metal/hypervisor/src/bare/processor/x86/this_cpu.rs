@@ -8,7 +8,7 @@ use mayfly_x86::bare::{apic, svm, traps};
 use mayfly_x86::svm::features::Features;
 
 use super::tlb;
-pub(crate) use super::tlb::{enters, invalidate, invalidate_own, leaves};
+pub(crate) use super::tlb::{enters, has_not_flushed, invalidate, invalidate_own, leaves};
 use crate::bare::processor::cpus::MAX;
 
 /// The ID of each processor's APIC.

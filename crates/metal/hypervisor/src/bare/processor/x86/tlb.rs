@@ -34,6 +34,11 @@ pub(crate) fn leaves() {
     place().leave();
 }
 
+/// It has come out, and may not have flushed what it was to flush.
+pub(crate) fn has_not_flushed() {
+    place().has_not_flushed();
+}
+
 /// Has all processors forget what they keep of guests' tables. Those in a guest that it is `of` are brought out, and waited
 /// for.
 pub(crate) fn invalidate(of: Of) {

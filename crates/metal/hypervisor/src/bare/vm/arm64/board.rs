@@ -144,7 +144,6 @@ unsafe impl Machine for Board<'_> {
     #[inline(never)]
     fn interrupt(&mut self) -> Next {
         masked::begin();
-        serve_others();
         while let Some(number) = gic::acknowledge() {
             if let timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER = number {
                 self.seat.take_timer(number);
@@ -163,6 +162,8 @@ unsafe impl Machine for Board<'_> {
             }
             threads::interrupts::handle(number);
         }
+        // Behind them, as where a thread looks (`threads::interrupts::take`).
+        serve_others();
         if threads::is_over_time() { Next::Yield } else { Next::Resume }
     }
 

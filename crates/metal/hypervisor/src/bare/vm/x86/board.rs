@@ -14,7 +14,7 @@ use mayfly_x86::svm::exit::Port;
 use super::seat::Seat;
 use crate::bare::devices::arch::Kicked;
 use crate::bare::processor::interrupts::acknowledge;
-use crate::bare::processor::this_cpu::{enters, leaves};
+use crate::bare::processor::this_cpu::{enters, has_not_flushed, leaves};
 use crate::bare::processor::{masked, serve_others};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
@@ -149,6 +149,10 @@ unsafe impl Machine for Board<'_> {
         leaves();
     }
 
+    fn refused(&mut self) {
+        has_not_flushed();
+    }
+
     #[inline]
     fn after(&mut self) {
         masked::begin();
@@ -156,10 +160,11 @@ unsafe impl Machine for Board<'_> {
 
     fn interrupt(&mut self) -> Next {
         masked::begin();
-        serve_others();
         while let Some(number) = acknowledge() {
             threads::interrupts::handle(number);
         }
+        // Behind them, as where a thread looks (`threads::interrupts::take`).
+        serve_others();
         if threads::is_over_time() { Next::Yield } else { Next::Resume }
     }
 
