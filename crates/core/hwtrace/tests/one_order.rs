@@ -2,14 +2,7 @@
 
 mod common;
 
-use common::broken;
-
-/// A trace does not break `rule` in one order of its tickets. It may break others.
-#[track_caller]
-fn keeps(rule: &str, trace: &str) {
-    let found = broken(trace);
-    assert!(found.iter().all(|(name, _)| *name != rule), "{found:?}");
-}
+use common::{broken, keeps};
 
 #[test]
 fn a_root_that_may_have_come_after_it_was_gone_is_there_when_its_frame_is_given_out() {

@@ -178,6 +178,7 @@ impl Checker {
     /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.
     fn end_table(&mut self, table: u64, begin: u64) {
         self.lost(table);
+        self.end_marked(table);
         self.waiting.remove(&table);
         self.forget_writes(table, begin);
         self.tables.forget(table);

@@ -4,7 +4,7 @@ use super::arrivals::{Arrival, Wrong};
 use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::{Kind, PRESENT};
-use crate::event::{Event, Family, Record};
+use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::{Found, Twice, Word};
@@ -15,7 +15,7 @@ impl Checker {
     pub(super) fn entry(&mut self, line: u64, record: &Record, word: Word) {
         // Two absent entries are in no order, and no caller is told of them.
         if let Event::Entry { table, old, new, .. } = record.event
-            && !self.is_same(table, old, new)
+            && self.is_change(table, old, new)
         {
             self.note_unordered(word, record);
             self.note_write(word, record);
@@ -38,8 +38,11 @@ impl Checker {
         loop {
             let next = waiting.iter().position(|(_, record)| {
                 // One that came before it for certain waits itself.
-                let comes_before =
-                    |other: &Record| word_of(other) == word_of(record) && other.end < record.begin;
+                let comes_before = |other: &Record| {
+                    word_of(other) == word_of(record)
+                        && other.end < record.begin
+                        && !self.is_mark(other)
+                };
                 self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
             });
             let Some(next) = next else { break };
@@ -59,14 +62,6 @@ impl Checker {
         }
     }
 
-    /// Makes the writes that waited for their table to be known: which bits of an entry hardware writes by itself is seen
-    /// by what leads to it, and that may be written down late.
-    pub(super) fn apply_known(&mut self) {
-        for table in self.waiting.keys().copied().collect::<Vec<_>>() {
-            self.apply_waiting(table);
-        }
-    }
-
     pub(super) fn is_next(&self, record: &Record) -> bool {
         let Event::Entry { table, index, old, .. } = record.event else { return true };
         self.lives.of(table).is_over() || self.is_same(table, self.present((table, index)), old)
@@ -75,19 +70,6 @@ impl Checker {
     /// What is in an entry.
     pub(super) fn present(&self, (table, index): Word) -> u64 {
         self.tables.get(table).map_or(0, |table| table.entries[index as usize])
-    }
-
-    /// Whether hardware takes one for the other in an entry of the table, but for the bits that it sets itself.
-    ///
-    /// An absent entry is as good as another: what software notes there (that it is frozen, that a CPU waits) comes and
-    /// goes, and of two that note the same, either may have been first.
-    pub(super) fn is_same(&self, table: u64, one: u64, other: u64) -> bool {
-        if one & PRESENT == 0 || other & PRESENT == 0 {
-            return (one | other) & PRESENT == 0;
-        }
-        let family = self.tables.get(table).and_then(|table| table.family);
-        let marks = family.map_or(0, Family::marks);
-        one | marks == other | marks
     }
 
     /// Says so of the first write of the table that found what no CPU has written, and goes on from there.
@@ -106,7 +88,11 @@ impl Checker {
                 self.doubt_write(&record);
                 continue;
             }
-            if !self.is_lost(table, &record) {
+            if self.is_mark(&record) {
+                // In the format of the table hardware may see nothing of it.
+                continue;
+            }
+            if !self.finds_for_certain(table, &record) {
                 self.doubt_write(&record);
             } else if let Event::Entry { index, old, .. } = record.event {
                 let present = self.present((table, index));
@@ -122,7 +108,8 @@ impl Checker {
 
     /// Makes a write.
     pub(super) fn write(&mut self, line: u64, record: &Record) {
-        let Record { begin, end, cpu, event: Event::Entry { table, index, new, .. } } = *record
+        let Record { begin, end, cpu, event: Event::Entry { table, index, old, mut new } } =
+            *record
         else {
             return;
         };
@@ -138,6 +125,10 @@ impl Checker {
             // It came before.
             return;
         }
+        if self.is_mark(record) {
+            // Of bits that hardware may set by itself, it changes some, and the rest is as it was.
+            new ^= self.present(word) ^ old;
+        }
         let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
         let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
         let is_placed =
@@ -145,6 +136,7 @@ impl Checker {
         if !is_placed && self.is_certain(word, tickets, true) {
             self.check_unmapped(line, table, tickets, "is written");
         }
+        self.note_marked(line, record);
         let Some(before) = self.tables.found(word) else {
             self.tables.put(word, new, end);
             self.end_live(word, new, tickets, cpu);
@@ -194,6 +186,7 @@ impl Checker {
             }
         }
         self.enlist(line, word, tickets);
+        self.check_marked(tickets, Some(word));
         if certain && after != Kind::Absent {
             self.check_forgotten(line, tickets, &before);
         }
@@ -215,7 +208,6 @@ impl Checker {
         }
         if let Kind::Table(below) = after {
             self.tables.table(below).linked.get_or_insert(tickets);
-            self.apply_known();
         }
     }
 

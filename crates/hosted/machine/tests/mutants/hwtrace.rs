@@ -56,6 +56,11 @@ const fn one_order(test: &'static str, rule: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("one_order", test), rule)
 }
 
+/// What a write may find that hardware has set.
+const fn marked(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("marked", test), "marked.rs")
+}
+
 /// A fault that comes with another one.
 const fn beside(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("beside_another", test), "beside_another.rs")
@@ -526,8 +531,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that is unlinked is one until walk caches have forgotten it",
         edits: &[(
             "core/hwtrace/src/checker/frames.rs",
-            "stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
-            "!stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
+            "stale.is_left_for_certain()",
+            "!stale.is_left_for_certain()",
         )],
         killer: page("a_table_that_was_unlinked_is_mapped"),
     },
@@ -584,5 +589,35 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.tables.get(table).is_none_or(|table| table.place.is_none())",
         )],
         killer: beside("a_guest_is_entered_when_its_table_is_free_and_has_become_another_one"),
+    },
+    Mutant {
+        step: "a table whose format is not known may be marked",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "map_or(ANY_MARKS, Family::marks)",
+            "map_or(0, Family::marks)",
+        )],
+        killer: marked("a_root_is_filled_that_an_entry_led_to_until_hardware_had_marked_it"),
+    },
+    Mutant {
+        step: "hardware sets no bits that it does not set in the format of the table",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "find(|one| one.bits & !marks != 0)",
+            "find(|_| false)",
+        )],
+        killer: marked(
+            "hardware_has_set_no_bit_that_it_does_not_set_in_the_format_that_a_table_comes_to_have",
+        ),
+    },
+    Mutant {
+        step: "a mark that is missing keeps no write from coming after it",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "&& !self.is_mark(other)", "")],
+        killer: marked("what_may_be_a_mark_keeps_nothing_from_coming_after_it"),
+    },
+    Mutant {
+        step: "a mark changes only the bits that it is of",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "new ^= self.present(word) ^ old;", "")],
+        killer: marked("of_what_may_be_a_mark_only_that_counts_which_it_changes"),
     },
 ];
