@@ -606,3 +606,18 @@ fn a_guest_of_another_root_may_have_been_entered_and_not_left_when_its_vmid_is_i
 ";
     keeps("stale-access", trace);
 }
+
+#[test]
+fn a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=2 format=ept
+3 4 0 enter tlb=0 top=0x202 vmid=1
+5 6 1 free frame=0x202 order=0
+7 8 2 root top=0x202 order=0 levels=2 format=ept
+9 10 1 root-gone top=0x202
+11 12 0 leave tlb=0 vmid=1
+13 14 1 tlbi-all id=3 vmid=1
+16 17 2 access tlb=2 vmid=1 gfn=0x0 frame=0x202 write=0
+15 18 1 tlbi-sync id=3
+";
+    keeps("table-mapped", trace);
+}

@@ -320,7 +320,9 @@ impl Checker {
         let all = self.stale.iter().flat_map(|(vmid, list)| list.iter().map(|one| (*vmid, one)));
         let mut tables = all.filter(|(_, stale)| stale.kind == Kind::Table(frame));
         tables.any(|(vmid, stale)| {
-            stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)
+            stale.is_left_for_certain()
+                && !self.may_be_complete(vmid, stale, end)
+                && !self.may_be_over(vmid, tickets)
         })
     }
 

@@ -620,4 +620,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[("core/hwtrace/src/checker/writes.rs", "new ^= self.present(word) ^ old;", "")],
         killer: marked("of_what_may_be_a_mark_only_that_counts_which_it_changes"),
     },
+    Mutant {
+        step: "walk caches may have forgotten all of a VMID",
+        edits: &[("core/hwtrace/src/checker/frames.rs", "&& !self.may_be_over(vmid, tickets)", "")],
+        killer: one_order(
+            "a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table",
+            "table-mapped",
+        ),
+    },
 ];
