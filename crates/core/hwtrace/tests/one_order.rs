@@ -621,3 +621,35 @@ fn a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table() {
 ";
     keeps("table-mapped", trace);
 }
+
+#[test]
+fn what_was_not_invalidated_when_its_root_was_gone_may_be_free() {
+    let trace = "1 2 0 free frame=0x203 order=0
+3 4 2 root top=0x202 order=0 levels=2 format=arm
+5 7 0 entry table=0x202 index=1 old=0x8 new=0x2003fd
+8 9 1 enter tlb=1 top=0x202 vmid=1
+10 11 2 root-gone top=0x202
+12 13 0 entry table=0x202 index=1 old=0x2003fd new=0x8
+14 15 0 free frame=0x200 order=0
+16 17 0 root top=0x202 order=0 levels=2 format=arm
+6 18 0 enter tlb=0 top=0x202 vmid=1
+19 20 2 enter tlb=2 top=0x202 vmid=1
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn what_was_not_invalidated_when_its_table_was_free_may_be_free_again() {
+    let trace = "1 2 1 free frame=0x200 order=0
+3 4 1 root top=0x204 order=0 levels=2 format=npt
+5 6 0 enter tlb=0 top=0x204 vmid=1
+7 8 0 entry table=0x204 index=1 old=0x0 new=0x2020e7
+9 10 2 root-gone top=0x204
+11 12 0 tlbi id=3 vmid=1 first=0x200 end=0x4b200 stride=512 reach=any
+14 15 0 free frame=0x204 order=0
+13 16 0 tlbi-sync id=3
+17 18 0 give frame=0x204 order=0
+19 20 1 free frame=0x204 order=0
+";
+    keeps("frame-freed", trace);
+}

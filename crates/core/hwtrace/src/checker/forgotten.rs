@@ -74,7 +74,7 @@ impl Checker {
         let is_before = if stale.word == made.word {
             stale.writer.tickets != made.tickets
         } else {
-            !stale.live && stale.writer.tickets.1 < begin
+            !stale.is_live() && stale.writer.tickets.1 < begin
         };
         let is_exposed =
             || self.exposures.get(&vmid).is_some_and(|one| one.root == Some(made.root));

@@ -11,7 +11,7 @@ use crate::order::Change;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Place, Word, pages};
-use crate::vmids::{Need, Writer};
+use crate::vmids::{Need, Remains, Writer};
 
 impl Checker {
     pub(super) fn give(&mut self, line: u64, frames: Range<u64>, tickets: Tickets) {
@@ -38,10 +38,9 @@ impl Checker {
         if self.free_early.any_in(&frames).is_some() {
             let is_certain = self.are_certain(&frames, tickets);
             for stale in self.stale.values_mut().flatten() {
-                if stale.live && stale.word.1 != ENTRIES && frames.contains(&stale.word.0) {
+                if stale.is_live() && stale.word.1 != ENTRIES && frames.contains(&stale.word.0) {
                     // It was in a table that is empty now.
-                    (stale.live, stale.writer) = (false, Writer::nobody(tickets));
-                    stale.certain &= is_certain;
+                    stale.end(Writer::nobody(tickets), is_certain);
                 }
                 let is_free = |need: &Need| {
                     let common =
@@ -88,7 +87,7 @@ impl Checker {
         for stale in self.stale.values_mut().flatten() {
             // What is there still is found by what maps it.
             if !certain
-                || stale.live
+                || stale.remains != Remains::No
                 || stale.writer.tickets.1 >= begin
                 || !has(stale.kind, stale.level, &frames)
             {

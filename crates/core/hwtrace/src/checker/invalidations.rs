@@ -17,7 +17,7 @@ impl Checker {
         let mut all = std::mem::take(&mut self.stale);
         for (of, list) in all.iter_mut().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of)) {
             for stale in list {
-                if stale.live && self.window.of(Key::Word(stale.word), end).next().is_some() {
+                if stale.is_live() && self.window.of(Key::Word(stale.word), end).next().is_some() {
                     // It may be gone before that.
                     stale.certain = false;
                 }

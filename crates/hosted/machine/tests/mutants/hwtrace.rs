@@ -467,7 +467,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "TLBs have forgotten what another entry had at the guest frames of one that is made",
         edits: &[(
             "core/hwtrace/src/checker/forgotten.rs",
-            "!stale.live && stale.writer.tickets.1 < begin",
+            "!stale.is_live() && stale.writer.tickets.1 < begin",
             "stale.writer.tickets.1 < begin && stale.word == made.word",
         )],
         killer: elsewhere("a_page_comes_for_one_that_tlbs_have_still_of_the_table_before"),
@@ -626,6 +626,18 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: one_order(
             "a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table",
             "table-mapped",
+        ),
+    },
+    Mutant {
+        step: "of what a root has left behind no rule asks for more",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "stale.remains != Remains::No",
+            "stale.is_live()",
+        )],
+        killer: one_order(
+            "what_was_not_invalidated_when_its_root_was_gone_may_be_free",
+            "frame-freed",
         ),
     },
 ];
