@@ -653,3 +653,16 @@ fn what_was_not_invalidated_when_its_table_was_free_may_be_free_again() {
 ";
     keeps("frame-freed", trace);
 }
+
+#[test]
+fn a_page_may_be_mapped_after_its_vmid_is_another_roots() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=2 format=arm-fwb
+3 4 2 entry table=0x202 index=0 old=0x0 new=0x2007fd
+5 6 0 enter tlb=0 top=0x202 vmid=1
+7 8 1 entry table=0x202 index=0 old=0x2007fd new=0x0
+9 10 2 root top=0x201 order=0 levels=2 format=arm-fwb
+12 13 0 entry table=0x202 index=0 old=0x0 new=0x203003
+11 14 2 enter tlb=2 top=0x201 vmid=1
+";
+    keeps("break-before-make", trace);
+}

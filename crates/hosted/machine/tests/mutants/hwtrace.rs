@@ -640,4 +640,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "frame-freed",
         ),
     },
+    Mutant {
+        step: "what takes the place of a page may be mapped when its VMID is another root's",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "&& !self.may_be_reused(vmid, made.root, end)",
+            "",
+        )],
+        killer: one_order(
+            "a_page_may_be_mapped_after_its_vmid_is_another_roots",
+            "break-before-make",
+        ),
+    },
 ];
