@@ -666,3 +666,14 @@ fn a_page_may_be_mapped_after_its_vmid_is_another_roots() {
 ";
     keeps("break-before-make", trace);
 }
+
+#[test]
+fn a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone() {
+    let trace = "1 2 0 root top=0x203 order=0 levels=3 format=arm
+3 4 1 enter tlb=1 top=0x203 vmid=1
+5 6 2 root top=0x201 order=0 levels=3 format=arm
+8 9 2 root-gone top=0x203
+7 10 1 enter tlb=1 top=0x201 vmid=1
+";
+    keeps("root-gone", trace);
+}

@@ -652,4 +652,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "break-before-make",
         ),
     },
+    Mutant {
+        step: "a CPU may go into another guest before its root is gone",
+        edits: &[("core/hwtrace/src/checker/guests.rs", " && !goes_elsewhere(who)", "")],
+        killer: one_order(
+            "a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone",
+            "root-gone",
+        ),
+    },
 ];
