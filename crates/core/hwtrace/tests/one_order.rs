@@ -668,6 +668,20 @@ fn a_page_may_be_mapped_after_its_vmid_is_another_roots() {
 }
 
 #[test]
+fn another_guest_may_have_been_entered_before_all_of_its_vmid_was_invalidated() {
+    let trace = "1 2 2 root top=0x204 order=0 levels=1 format=arm
+3 4 2 enter tlb=2 top=0x204 vmid=2
+5 6 2 leave tlb=2 vmid=2
+7 8 1 root top=0x201 order=0 levels=2 format=arm
+9 12 1 enter tlb=1 top=0x201 vmid=2
+10 13 2 tlbi-all id=3 vmid=2
+11 14 2 tlbi-sync id=3
+15 16 1 access tlb=1 vmid=2 gfn=0x0 frame=0x201 write=1
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
 fn a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone() {
     let trace = "1 2 0 root top=0x203 order=0 levels=3 format=arm
 3 4 1 enter tlb=1 top=0x203 vmid=1

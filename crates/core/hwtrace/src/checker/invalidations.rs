@@ -163,7 +163,11 @@ impl Checker {
     /// TLBs have nothing under `vmid` any more, since an invalidation that was issued, and complete, at `tickets`.
     fn end_exposure(&mut self, vmid: u16, (begin, end): Tickets) {
         let Some(exposure) = self.exposures.remove(&vmid) else { return };
-        let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some();
+        // Also by the event that asked for this.
+        let enters =
+            |one: &Record| matches!(one.event, Event::Enter { vmid: of, .. } if of == vmid);
+        let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some()
+            || self.taking.iter().any(enters);
         // One that went in when it was not known of which root may be there still.
         let is_inside =
             |(who, stay): (&(u32, u16), &Stay)| who.1 == vmid && stay.entered > stay.out;

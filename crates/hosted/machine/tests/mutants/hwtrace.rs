@@ -660,4 +660,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "root-gone",
         ),
     },
+    Mutant {
+        step: "the guest whose entry asks for an invalidation may have been entered before",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "|| self.taking.iter().any(enters)",
+            "",
+        )],
+        killer: one_order(
+            "another_guest_may_have_been_entered_before_all_of_its_vmid_was_invalidated",
+            "stale-access",
+        ),
+    },
 ];
