@@ -212,3 +212,15 @@ fn a_root_leads_to_a_table_and_maps_it() {
     ";
     breaks(&["table-mapped"], events);
 }
+
+#[test]
+fn a_frame_is_mapped_that_was_not_cleaned_and_becomes_a_table_at_once() {
+    let events = "
+        0 give frame=0x204 order=0
+        2 entry table=0x202 index=0 old=0 new=0x2023fd
+        2 fill table=0x201 index=0 count=2 value=0x204003 step=0x1000
+        2 root top=0x201 order=1 levels=2 format=arm
+    ";
+    let found = rules("caches=maintained", events);
+    assert!(found.contains(&"not-cleaned"), "{found:?}");
+}

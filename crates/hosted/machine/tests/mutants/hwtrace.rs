@@ -672,4 +672,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "stale-access",
         ),
     },
+    Mutant {
+        step: "a frame that becomes a table at once was not cleaned",
+        edits: &[(
+            "core/hwtrace/src/checker/arrivals.rs",
+            "self.are_given_for_certain(&(frame..frame + 1), tickets)",
+            "self.are_certain(&(frame..frame + 1), tickets)",
+        )],
+        killer: beside("a_frame_is_mapped_that_was_not_cleaned_and_becomes_a_table_at_once"),
+    },
 ];
