@@ -681,4 +681,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
         killer: beside("a_frame_is_mapped_that_was_not_cleaned_and_becomes_a_table_at_once"),
     },
+    Mutant {
+        step: "a frame that is given out again before the guest is entered is freed",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "stale.is_given = self.lives",
+            "let _ = self.lives",
+        )],
+        killer: beside("a_guest_is_entered_that_has_a_frame_which_was_given_out_again"),
+    },
 ];
