@@ -691,3 +691,16 @@ fn a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone() {
 ";
     keeps("root-gone", trace);
 }
+
+#[test]
+fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
+    let trace = "1 3 1 give frame=0x202 order=0
+2 4 1 free frame=0x202 order=0
+5 6 1 entry table=0x202 index=1 old=0x203007 new=0x0
+7 8 1 give frame=0x202 order=0
+9 10 0 entry table=0x202 index=0 old=0x0 new=0x2021b7
+11 13 0 entry table=0x202 index=0 old=0x2021b7 new=0x8
+12 14 2 entry table=0x202 index=1 old=0x0 new=0x202007
+";
+    keeps("lost-write", trace);
+}

@@ -1,5 +1,6 @@
 //! Frames that are given out, and given back.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::overdue::Since;
@@ -26,7 +27,7 @@ impl Checker {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
         }
-        for table in self.tables.known_in(&frames) {
+        for table in self.tables_in(&frames) {
             if self.is_table_over(table, begin) {
                 self.tables.detach(table, &mut Vec::new());
                 self.end_table(table, begin);
@@ -74,12 +75,7 @@ impl Checker {
                 (found, is_certain)
             })
             .collect();
-        let mut tables = self.tables.known_in(&frames);
-        // Of some, all writes wait for one before.
-        tables.extend(self.waiting.range(frames.clone()).map(|(table, _)| *table));
-        tables.sort_unstable();
-        tables.dedup();
-        for table in tables {
+        for table in self.tables_in(&frames) {
             self.free_table(line, table, tickets);
         }
         // What was taken away, and TLBs may have still.
@@ -170,8 +166,16 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
+        let waiting = self.waiting.get(&frame).into_iter().flatten();
         self.lives.of(frame).doubtful() < begin
-            && self.tables.get(frame).is_some_and(|table| table.reach < begin)
+            && self.tables.get(frame).is_none_or(|table| table.reach < begin)
+            && waiting.map(|(_, record)| record.end).all(|end| end < begin)
+    }
+
+    /// The tables in `frames` of which something is known, or a write waits.
+    fn tables_in(&self, frames: &Range<u64>) -> BTreeSet<u64> {
+        let waiting = self.waiting.range(frames.clone()).map(|(table, _)| *table);
+        self.tables.known_in(frames).into_iter().chain(waiting).collect()
     }
 
     /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.

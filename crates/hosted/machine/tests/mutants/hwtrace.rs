@@ -690,4 +690,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
         killer: beside("a_guest_is_entered_that_has_a_frame_which_was_given_out_again"),
     },
+    Mutant {
+        step: "a write that waits ends with its table when the frame is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "for table in self.tables_in(&frames) {\n            if",
+            "for table in self.tables.known_in(&frames) {\n            if",
+        )],
+        killer: one_order(
+            "a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out",
+            "lost-write",
+        ),
+    },
 ];
