@@ -693,6 +693,21 @@ fn a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone() {
 }
 
 #[test]
+fn an_entry_may_be_in_a_root_whose_frame_is_given_out_or_not() {
+    let trace = "1 2 1 free frame=0x203 order=0
+3 4 0 root top=0x204 order=0 levels=3 format=npt
+5 6 0 enter tlb=0 top=0x204 vmid=1
+7 8 1 entry table=0x204 index=1 old=0x0 new=0x201087
+9 11 0 access tlb=0 vmid=1 gfn=0x0 frame=0x204 write=0
+12 13 1 give frame=0x204 order=0
+10 14 2 entry table=0x204 index=0 old=0x0 new=0x2010e7
+15 16 1 entry table=0x204 index=1 old=0x0 new=0x200087
+17 18 1 tlbi-everything id=3
+";
+    keeps("free-frame", trace);
+}
+
+#[test]
 fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
     let trace = "1 3 1 give frame=0x202 order=0
 2 4 1 free frame=0x202 order=0

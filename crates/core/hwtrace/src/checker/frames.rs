@@ -12,7 +12,7 @@ use crate::order::Change;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Place, Word, pages};
-use crate::vmids::{Need, Remains, Writer};
+use crate::vmids::{Need, Remains, Stale, Writer};
 
 impl Checker {
     pub(super) fn give(&mut self, line: u64, frames: Range<u64>, tickets: Tickets) {
@@ -34,6 +34,10 @@ impl Checker {
             } else {
                 // It may be of this life, or of the one before.
                 self.lives.doubt(table..table + 1, end);
+                let of_table = |stale: &&mut Stale| stale.is_live() && stale.word.0 == table;
+                for stale in self.stale.values_mut().flatten().filter(of_table) {
+                    stale.certain = false;
+                }
             }
         }
         if self.free_early.any_in(&frames).is_some() {

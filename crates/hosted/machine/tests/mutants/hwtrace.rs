@@ -702,4 +702,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "lost-write",
         ),
     },
+    Mutant {
+        step: "an entry is in no table for certain whose frame may be given out",
+        edits: &[("core/hwtrace/src/checker/frames.rs", "stale.certain = false;", "")],
+        killer: one_order(
+            "an_entry_may_be_in_a_root_whose_frame_is_given_out_or_not",
+            "free-frame",
+        ),
+    },
 ];
