@@ -708,6 +708,20 @@ fn an_entry_may_be_in_a_root_whose_frame_is_given_out_or_not() {
 }
 
 #[test]
+fn a_table_may_be_given_out_before_what_it_had_is_invalidated() {
+    let trace = "1 2 0 root top=0x201 order=0 levels=2 format=npt
+3 4 1 entry table=0x201 index=0 old=0x0 new=0x203085
+5 6 1 free frame=0x203 order=0
+7 8 2 enter tlb=2 top=0x201 vmid=1
+9 10 2 root-gone top=0x201
+11 12 1 free frame=0x201 order=0
+14 15 2 tlbi id=4 vmid=1 first=0x0 end=0x258 stride=1 reach=sizes
+13 16 1 give frame=0x201 order=0
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
 fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
     let trace = "1 3 1 give frame=0x202 order=0
 2 4 1 free frame=0x202 order=0

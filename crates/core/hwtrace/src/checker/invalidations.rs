@@ -17,7 +17,11 @@ impl Checker {
         let mut all = std::mem::take(&mut self.stale);
         for (of, list) in all.iter_mut().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of)) {
             for stale in list {
-                if stale.is_live() && self.window.of(Key::Word(stale.word), end).next().is_some() {
+                let frames = stale.word.0..stale.word.0 + 1;
+                if stale.is_live()
+                    && (self.window.of(Key::Word(stale.word), end).next().is_some()
+                        || self.window.frames_of(&frames, end).next().is_some())
+                {
                     // It may be gone before that.
                     stale.certain = false;
                 }

@@ -710,4 +710,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "free-frame",
         ),
     },
+    Mutant {
+        step: "an invalidation may come after a table is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "|| self.window.frames_of(&frames, end).next().is_some()",
+            "",
+        )],
+        killer: one_order(
+            "a_table_may_be_given_out_before_what_it_had_is_invalidated",
+            "frame-freed",
+        ),
+    },
 ];
