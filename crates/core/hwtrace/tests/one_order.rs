@@ -722,6 +722,22 @@ fn a_table_may_be_given_out_before_what_it_had_is_invalidated() {
 }
 
 #[test]
+fn a_guest_may_have_been_entered_again_after_it_was_left_and_its_root_gone() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=3 format=riscv
+3 4 0 enter tlb=0 top=0x202 vmid=1
+6 7 2 root-gone top=0x202
+8 9 0 root top=0x202 order=0 levels=2 format=riscv
+10 11 0 enter tlb=0 top=0x202 vmid=1
+5 12 0 leave tlb=0 vmid=1
+13 14 1 tlbi-all id=2 vmid=1
+15 16 1 tlbi-sync id=2
+17 18 2 enter tlb=2 top=0x202 vmid=1
+19 20 2 access tlb=2 vmid=1 gfn=0x1 frame=0x0 write=0
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
 fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
     let trace = "1 3 1 give frame=0x202 order=0
 2 4 1 free frame=0x202 order=0

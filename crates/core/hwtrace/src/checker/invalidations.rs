@@ -173,8 +173,9 @@ impl Checker {
         let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some()
             || self.taking.iter().any(enters);
         // One that went in when it was not known of which root may be there still.
-        let is_inside =
-            |(who, stay): (&(u32, u16), &Stay)| who.1 == vmid && stay.entered > stay.out;
+        let is_inside = |(who, stay): (&(u32, u16), &Stay)| {
+            who.1 == vmid && stay.left.is_none_or(|(left, _)| left < stay.entered)
+        };
         if may_be_entered || exposure.out > begin || self.stays.iter().any(is_inside) {
             self.lingering.insert(vmid, exposure.root);
         } else {

@@ -722,4 +722,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "frame-freed",
         ),
     },
+    Mutant {
+        step: "a CPU may go into a guest again after it has left",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "stay.left.is_none_or(|(left, _)| left < stay.entered)",
+            "stay.entered > stay.out",
+        )],
+        killer: one_order(
+            "a_guest_may_have_been_entered_again_after_it_was_left_and_its_root_gone",
+            "stale-access",
+        ),
+    },
 ];
