@@ -126,3 +126,14 @@ fn of_what_may_be_a_mark_only_that_counts_which_it_changes() {
 ";
     keeps("lost-write", trace);
 }
+
+#[test]
+fn what_may_have_been_a_mark_is_none_that_is_missing_when_the_format_is_known() {
+    let trace = "1 2 2 entry table=0x203 index=0 old=0x0 new=0x2017fd
+4 5 0 entry table=0x203 index=0 old=0x20177d new=0x8
+3 6 0 entry table=0x203 index=0 old=0x2017fd new=0x20177d
+7 8 1 entry table=0x203 index=0 old=0x408 new=0x2017ff
+9 10 1 root top=0x203 order=0 levels=3 format=arm
+";
+    keeps("lost-write", trace);
+}

@@ -32,12 +32,15 @@ impl Checker {
         !self.is_same(table, old, new) || (old | new) & PRESENT != 0 && may_be_seen()
     }
 
-    /// Whether hardware may see nothing of the write of an entry.
+    /// Whether hardware may see nothing of the write of an entry: of what it changes, where the table may have come into a
+    /// tree later, in one format or another.
     pub(super) fn is_mark(&self, record: &Record) -> bool {
-        match record.event {
-            Event::Entry { table, old, new, .. } => self.is_same(table, old, new),
-            _ => false,
-        }
+        let Event::Entry { table, old, new, .. } = record.event else { return false };
+        let linked = self.tables.get(table).and_then(|table| table.linked);
+        let may_come_later = linked.is_none_or(|(_, end)| end >= record.begin);
+        let are_present = old & PRESENT != 0 && new & PRESENT != 0;
+        self.is_same(table, old, new)
+            || may_come_later && are_present && (old ^ new) & !ANY_MARKS == 0
     }
 
     fn family(&self, table: u64) -> Option<Family> {

@@ -734,4 +734,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "stale-access",
         ),
     },
+    Mutant {
+        step: "what may have been a mark is one when the format is known",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "may_come_later && are_present",
+            "false && are_present",
+        )],
+        killer: marked(
+            "what_may_have_been_a_mark_is_none_that_is_missing_when_the_format_is_known",
+        ),
+    },
 ];
