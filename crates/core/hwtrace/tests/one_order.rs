@@ -749,3 +749,16 @@ fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
 ";
     keeps("lost-write", trace);
 }
+
+#[test]
+fn a_write_waits_for_one_before_while_another_of_its_table_is_made() {
+    let trace = "1 2 0 free frame=0x204 order=0
+3 5 1 entry table=0x204 index=0 old=0x0 new=0x200003
+4 6 0 give frame=0x204 order=0
+7 8 0 entry table=0x204 index=0 old=0x0 new=0x200003
+9 10 1 entry table=0x204 index=1 old=0x0 new=0x20377d
+11 13 2 entry table=0x204 index=1 old=0x20377d new=0x2027fd
+12 14 2 entry table=0x204 index=0 old=0x200003 new=0x2047ff
+";
+    keeps("lost-write", trace);
+}

@@ -34,32 +34,38 @@ impl Checker {
 
     /// Makes the writes of a table that are next in line.
     pub(super) fn apply_waiting(&mut self, table: u64) {
-        let Some(mut waiting) = self.waiting.remove(&table) else { return };
-        loop {
-            let next = waiting.iter().position(|(_, record)| {
-                // One that came before it for certain waits itself.
-                let comes_before = |other: &Record| {
-                    word_of(other) == word_of(record)
-                        && other.end < record.begin
-                        && !self.is_mark(other)
-                };
-                self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
-            });
-            let Some(next) = next else { break };
-            let (line, record) = waiting.remove(next);
+        while let Some(next) = self.next_in_line(table)
+            && let Some((line, record)) = self.take_waiting(table, next)
+        {
             self.write(line, &record);
             self.note_written(&record);
-            // What the write asked for may be of this table, too.
-            waiting.extend(self.waiting.remove(&table).into_iter().flatten());
         }
-        if waiting.is_empty() {
-            return;
-        }
-        let full = waiting.len() > WAITING;
-        self.waiting.insert(table, waiting);
-        if full {
+        if self.waiting.get(&table).is_some_and(|waiting| waiting.len() > WAITING) {
             self.lost(table);
         }
+    }
+
+    /// The place among the writes of a table that wait of one that is next in line.
+    fn next_in_line(&self, table: u64) -> Option<usize> {
+        let waiting = self.waiting.get(&table)?;
+        waiting.iter().position(|(_, record)| {
+            // One that came before it for certain waits itself.
+            let comes_before = |other: &Record| {
+                word_of(other) == word_of(record)
+                    && other.end < record.begin
+                    && !self.is_mark(other)
+            };
+            self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
+        })
+    }
+
+    fn take_waiting(&mut self, table: u64, place: usize) -> Option<(u64, Record)> {
+        let waiting = self.waiting.get_mut(&table)?;
+        let taken = waiting.remove(place);
+        if waiting.is_empty() {
+            self.waiting.remove(&table);
+        }
+        Some(taken)
     }
 
     pub(super) fn is_next(&self, record: &Record) -> bool {
@@ -79,10 +85,10 @@ impl Checker {
 
     /// The same, of the writes that came before an event that begins at `before`.
     pub(super) fn lost_before(&mut self, table: u64, before: u64) {
-        while let Some(waiting) = self.waiting.get_mut(&table)
+        while let Some(waiting) = self.waiting.get(&table)
             && let Some(first) = waiting.iter().position(|(_, record)| record.end < before)
+            && let Some((line, record)) = self.take_waiting(table, first)
         {
-            let (line, record) = waiting.remove(first);
             if self.lives.of(table).may_end_after(record.begin) {
                 // It may be of a table that was in the frame before.
                 self.doubt_write(&record);
