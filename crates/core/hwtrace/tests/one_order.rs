@@ -762,3 +762,18 @@ fn a_write_waits_for_one_before_while_another_of_its_table_is_made() {
 ";
     keeps("lost-write", trace);
 }
+
+#[test]
+fn a_page_may_be_unmapped_in_a_table_that_is_free_and_be_used_still() {
+    let trace = "1 2 0 fill table=0x201 index=0 count=1 value=0x2031b7 step=0x1000
+3 4 2 root top=0x201 order=0 levels=2 format=ept
+5 6 2 enter tlb=2 top=0x201 vmid=1
+7 9 1 free frame=0x201 order=0
+8 10 2 entry table=0x201 index=0 old=0x2031b7 new=0x0
+11 12 2 tlbi id=3 vmid=1 first=0x0 end=0x258 stride=1 reach=any
+13 14 2 tlbi-sync id=3
+15 16 0 root top=0x201 order=0 levels=1 format=ept
+17 18 2 access tlb=2 vmid=1 gfn=0x1 frame=0x201 write=0
+";
+    keeps("stale-access", trace);
+}

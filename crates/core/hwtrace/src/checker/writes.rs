@@ -190,6 +190,10 @@ impl Checker {
             for found in gone {
                 self.add_stale(&found, writer, certain);
             }
+            if !self.are_certain(&(table..table + 1), tickets) {
+                // The write may be of a table that is free: what was there is there still.
+                self.mixed.extend(self.exposed(before.root));
+            }
         }
         self.enlist(line, word, tickets);
         self.check_marked(tickets, Some(word));

@@ -745,4 +745,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "what_may_have_been_a_mark_is_none_that_is_missing_when_the_format_is_known",
         ),
     },
+    Mutant {
+        step: "what a table that may be free had may be there still",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.mixed.extend(self.exposed(before.root));",
+            "",
+        )],
+        killer: one_order(
+            "a_page_may_be_unmapped_in_a_table_that_is_free_and_be_used_still",
+            "stale-access",
+        ),
+    },
 ];
