@@ -777,3 +777,16 @@ fn a_page_may_be_unmapped_in_a_table_that_is_free_and_be_used_still() {
 ";
     keeps("stale-access", trace);
 }
+
+#[test]
+fn a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered() {
+    let trace = "1 2 2 fill table=0x201 index=0 count=2 value=0x2021b7 step=0x1000
+3 4 0 root top=0x201 order=0 levels=3 format=ept
+5 6 0 entry table=0x201 index=0 old=0x2021b7 new=0x2010b7
+7 9 0 entry table=0x200 index=1 old=0x0 new=0x200007
+10 11 1 enter tlb=1 top=0x201 vmid=2
+8 12 0 entry table=0x201 index=0 old=0x2010b7 new=0x8
+13 14 1 access tlb=1 vmid=2 gfn=0x0 frame=0x0 write=1
+";
+    keeps("stale-access", trace);
+}

@@ -262,7 +262,12 @@ impl Checker {
         for vmid in self.window.entered(root) {
             if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
                 let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));
-                self.hasten(before, |one| is_it(&one.event));
+                if !self.hasten(before, |one| is_it(&one.event))
+                    && self.window.find(before, |one| is_it(&one.event)).is_some()
+                {
+                    // TLBs may have what it takes away.
+                    self.mixed.insert(vmid);
+                }
             }
         }
     }

@@ -757,4 +757,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "stale-access",
         ),
     },
+    Mutant {
+        step: "a write that another one asks for may take away what a guest has",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "self.mixed.insert(vmid);", "")],
+        killer: one_order(
+            "a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered",
+            "stale-access",
+        ),
+    },
 ];
