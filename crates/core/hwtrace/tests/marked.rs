@@ -125,6 +125,14 @@ fn of_what_may_be_a_mark_only_that_counts_which_it_changes() {
 7 8 0 entry table=0x201 index=1 old=0x20377d new=0x0
 ";
     keeps("lost-write", trace);
+    // The format is known last.
+    let events = "
+        0 entry table=0x201 index=1 old=0 new=0x20377d
+        0 entry table=0x201 index=1 old=0x2033fd new=0x2037fd
+        0 entry table=0x201 index=1 old=0x20377d new=0
+        0 root top=0x201 order=0 levels=1 format=arm
+    ";
+    assert_eq!(rules("", events), [""; 0]);
 }
 
 #[test]

@@ -597,7 +597,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "map_or(ANY_MARKS, Family::marks)",
             "map_or(0, Family::marks)",
         )],
-        killer: marked("a_root_is_filled_that_an_entry_led_to_until_hardware_had_marked_it"),
+        killer: marked(
+            "an_entry_that_leads_to_its_own_table_may_have_been_marked_before_another_is_written",
+        ),
     },
     Mutant {
         step: "hardware sets no bits that it does not set in the format of the table",
@@ -697,9 +699,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "for table in self.tables_in(&frames) {\n            if",
             "for table in self.tables.known_in(&frames) {\n            if",
         )],
-        killer: one_order(
-            "a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out",
-            "lost-write",
+        killer: Killer::new(
+            Checker::Test,
+            "hwtrace",
+            ("lives_overlap", "a_write_that_waits_ends_with_its_table_when_the_frame_is_given_out"),
+            "lives_overlap.rs",
         ),
     },
     Mutant {
