@@ -790,3 +790,53 @@ fn a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered
 ";
     keeps("stale-access", trace);
 }
+
+#[test]
+fn a_vmid_may_be_another_roots_of_which_it_is_not_known_when_it_was_entered() {
+    let trace = "1 2 2 root top=0x201 order=0 levels=1 format=ept
+3 4 1 fill table=0x200 index=0 count=1 value=0x201007 step=0x1000
+5 7 0 root top=0x200 order=0 levels=1 format=ept
+8 9 0 entry table=0x200 index=0 old=0x201007 new=0x0
+10 11 0 enter tlb=0 top=0x201 vmid=2
+6 12 2 enter tlb=2 top=0x200 vmid=2
+13 14 0 entry table=0x201 index=1 old=0x0 new=0x204007
+15 16 2 free frame=0x204 order=0
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn a_table_may_be_free_where_no_guest_is_entered_until_all_of_its_vmid_is_invalidated() {
+    let trace = "1 2 1 entry table=0x203 index=0 old=0x0 new=0x810df
+3 4 1 entry table=0x203 index=0 old=0x810df new=0x8
+5 6 1 root top=0x203 order=0 levels=2 format=riscv
+7 8 1 enter tlb=1 top=0x203 vmid=2
+9 10 2 entry table=0x203 index=0 old=0x8 new=0x81001
+11 12 1 leave tlb=1 vmid=2
+13 14 0 entry table=0x203 index=0 old=0x81001 new=0x0
+15 16 0 free frame=0x204 order=0
+17 18 2 tlbi-all id=3 vmid=2
+20 21 0 enter tlb=0 top=0x203 vmid=2
+22 23 1 barrier orders=walks
+24 25 1 tlbi-all id=4 vmid=2
+26 27 1 tlbi-sync id=4
+19 28 2 tlbi-sync id=3
+";
+    keeps("table-freed", trace);
+}
+
+#[test]
+fn a_root_that_is_free_may_be_no_table_when_another_one_in_its_frame_is_gone() {
+    let trace = "1 2 0 root top=0x203 order=0 levels=1 format=ept
+3 4 1 enter tlb=1 top=0x203 vmid=1
+5 6 1 free frame=0x203 order=0
+7 8 1 leave tlb=1 vmid=1
+9 10 2 tlbi-all id=3 vmid=1
+12 13 0 root top=0x203 order=0 levels=2 format=ept
+14 15 0 enter tlb=0 top=0x203 vmid=1
+16 17 0 root-gone top=0x203
+18 19 0 access tlb=0 vmid=1 gfn=0x0 frame=0x203 write=1
+11 20 2 tlbi-sync id=3
+";
+    keeps("table-mapped", trace);
+}

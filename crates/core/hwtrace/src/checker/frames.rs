@@ -329,7 +329,7 @@ impl Checker {
         tables.any(|(vmid, stale)| {
             stale.is_left_for_certain()
                 && !self.may_be_complete(vmid, stale, end)
-                && !self.may_be_over(vmid, tickets)
+                && !self.may_have_been_over(vmid, (stale.writer.tickets.0, end))
         })
     }
 

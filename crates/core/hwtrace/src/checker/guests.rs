@@ -42,7 +42,7 @@ impl Checker {
             && exposure.root != Some(top)
         {
             self.mixed.insert(vmid);
-            if exposure.since >= begin && exposure.since != u64::MAX {
+            if exposure.since.min(exposure.entered) >= begin {
                 // It may have come before that, and what came of it is over. Or it is what holds from now on.
                 self.doubt_exposure(vmid);
                 self.note_stay((tlb, vmid), top, (begin, end));

@@ -176,7 +176,11 @@ impl Checker {
             let Some(limit) = need.limit().filter(|limit| stale.certain && *limit < sync) else {
                 continue;
             };
-            if self.may_be_complete(vmid, &stale, limit) {
+            // What is there still is walked again where a CPU goes in later.
+            let since = stale.writer.tickets.0;
+            if self.may_be_complete(vmid, &stale, limit)
+                || !stale.is_live() && self.may_have_been_over(vmid, (since, limit + 1))
+            {
                 continue;
             }
             let Need { rule, line, what, .. } = need;

@@ -624,7 +624,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "walk caches may have forgotten all of a VMID",
-        edits: &[("core/hwtrace/src/checker/frames.rs", "&& !self.may_be_over(vmid, tickets)", "")],
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "&& !self.may_have_been_over(vmid, (stale.writer.tickets.0, end))",
+            "",
+        )],
         killer: one_order(
             "a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table",
             "table-mapped",
@@ -767,6 +771,42 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: one_order(
             "a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered",
             "stale-access",
+        ),
+    },
+    Mutant {
+        step: "another root may be entered later under a VMID",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "exposure.since.min(exposure.entered) >= begin",
+            "exposure.since >= begin && exposure.since != u64::MAX",
+        )],
+        killer: one_order(
+            "a_vmid_may_be_another_roots_of_which_it_is_not_known_when_it_was_entered",
+            "frame-freed",
+        ),
+    },
+    Mutant {
+        step: "what a frame was a table by may be invalidated before a CPU goes in again",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "self.may_have_been_over(vmid, (stale.writer.tickets.0, end))",
+            "self.may_be_over(vmid, tickets)",
+        )],
+        killer: one_order(
+            "a_root_that_is_free_may_be_no_table_when_another_one_in_its_frame_is_gone",
+            "table-mapped",
+        ),
+    },
+    Mutant {
+        step: "what is free may be invalidated with all of its VMID before a CPU goes in",
+        edits: &[(
+            "core/hwtrace/src/checker/stale.rs",
+            "|| !stale.is_live() && self.may_have_been_over(vmid, (since, limit + 1))",
+            "",
+        )],
+        killer: one_order(
+            "a_table_may_be_free_where_no_guest_is_entered_until_all_of_its_vmid_is_invalidated",
+            "table-freed",
         ),
     },
 ];
