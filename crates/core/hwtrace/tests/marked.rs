@@ -145,3 +145,15 @@ fn what_may_have_been_a_mark_is_none_that_is_missing_when_the_format_is_known() 
 ";
     keeps("lost-write", trace);
 }
+
+/// In the table's format, hardware does not make the page readable by itself.
+#[test]
+fn what_is_no_mark_in_the_format_of_its_table_has_been_written() {
+    let events = "
+        0 entry table=0x201 index=1 old=0 new=0x20373d
+        0 entry table=0x201 index=1 old=0x20373d new=0x20377d
+        0 root top=0x201 order=0 levels=1 format=arm
+        0 entry table=0x201 index=1 old=0x20377d new=0
+    ";
+    assert_eq!(rules("", events), [""; 0]);
+}

@@ -162,11 +162,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a root that is entered may be made by what is written down later",
-        edits: &[(
-            "core/hwtrace/src/checker/guests.rs",
-            "if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {",
-            "if !self.tables.roots.contains_key(&top) && self.window.find(0, |one| is_it(&one.event)).is_none() {",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/checker/guests.rs",
+                "if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {",
+                "if !self.tables.roots.contains_key(&top) && self.window.find(0, |one| is_it(&one.event)).is_none() {",
+            ),
+            // It is not certain that there is no root, either.
+            (
+                "core/hwtrace/src/checker/guests.rs",
+                "was_there || !self.is_root_certain(top, (begin, end))",
+                "was_there",
+            ),
+        ],
         killer: false_alarm(
             "a_guest_that_is_entered_while_its_root_is_made_takes_a_vmid_all_the_same",
         ),
@@ -311,9 +319,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 "come.extend(below.filter(|_| false).map(|below| (below, certain)));",
             ),
         ],
-        killer: another_life(
-            "a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree",
-        ),
+        killer: in_doubt("a_table_may_be_linked_while_its_frame_is_freed_and_given_out"),
     },
     Mutant {
         step: "a root that leads to another has it for certain",
@@ -326,7 +332,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             // Its own entry is not, either.
             ("core/hwtrace/src/checker/doubts.rs", "chain(by);", "chain(by.filter(|_| false));"),
         ],
-        killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
+        killer: another_life("a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere"),
     },
     Mutant {
         step: "a root has for certain the entry that leads into another tree",
@@ -808,5 +814,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "a_table_may_be_free_where_no_guest_is_entered_until_all_of_its_vmid_is_invalidated",
             "table-freed",
         ),
+    },
+    Mutant {
+        step: "what may be a mark is written all the same",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.is_change(table, old, new)",
+            "!self.is_same(table, old, new)",
+        )],
+        killer: marked("what_is_no_mark_in_the_format_of_its_table_has_been_written"),
     },
 ];
