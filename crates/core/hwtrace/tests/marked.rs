@@ -89,20 +89,20 @@ fn hardware_has_set_no_bit_that_it_does_not_set_in_the_format_that_a_table_comes
     }
 }
 
-/// A page is mapped, marked as used, and unmapped; the first of these is written down last.
+/// A page is mapped, comes to be readable and writable, and is unmapped; the first of these is written down last. In another
+/// format hardware may have changed those bits.
 #[test]
 fn what_may_be_a_mark_waits_for_the_write_before() {
-    let trace = "2 3 1 entry table=0x201 index=1 old=0x203037 new=0x203137
-4 5 1 entry table=0x201 index=1 old=0x203137 new=0x203237
-7 8 1 entry table=0x201 index=1 old=0x203237 new=0x0
-1 9 0 entry table=0x201 index=1 old=0x0 new=0x203037
-10 11 0 root top=0x201 order=0 levels=1 format=ept
-12 13 1 entry table=0x201 index=1 old=0x0 new=0x203037
+    let trace = "2 3 1 entry table=0x201 index=1 old=0x20373d new=0x20377d
+4 5 1 entry table=0x201 index=1 old=0x20377d new=0x2037fd
+7 8 1 entry table=0x201 index=1 old=0x2037fd new=0x0
+1 9 0 entry table=0x201 index=1 old=0x0 new=0x20373d
+10 11 0 root top=0x201 order=0 levels=1 format=arm
+12 13 1 entry table=0x201 index=1 old=0x0 new=0x20373d
 ";
     keeps("lost-write", trace);
 }
 
-/// In the table's format, hardware sees nothing of the second write.
 #[test]
 fn what_may_be_a_mark_keeps_nothing_from_coming_after_it() {
     let events = |root: &str| {
