@@ -840,3 +840,17 @@ fn a_root_that_is_free_may_be_no_table_when_another_one_in_its_frame_is_gone() {
 ";
     keeps("table-mapped", trace);
 }
+
+#[test]
+fn an_entry_may_be_in_no_table_any_more_whose_frame_is_given_out_while_it_is_freed() {
+    let trace = "1 2 0 free frame=0x202 order=0
+3 4 0 root top=0x204 order=0 levels=2 format=arm
+5 6 0 enter tlb=0 top=0x204 vmid=2
+7 8 2 entry table=0x204 index=1 old=0x0 new=0x20177d
+9 10 2 root-gone top=0x204
+11 13 1 free frame=0x204 order=0
+12 14 1 give frame=0x204 order=0
+15 16 1 tlbi id=3 vmid=2 first=0x0 end=0x258 stride=1 reach=sizes
+";
+    keeps("free-frame", trace);
+}

@@ -82,6 +82,11 @@ impl Checker {
         for table in self.tables_in(&frames) {
             self.free_table(line, table, tickets);
         }
+        let is_of = |stale: &Stale| stale.is_live() && frames.contains(&stale.word.0);
+        if self.stale.values().flatten().any(is_of) {
+            // It ends where the frame is given out.
+            self.free_early.insert(frames.clone());
+        }
         // What was taken away, and TLBs may have still.
         let certain = self.are_certain(&frames, tickets);
         for stale in self.stale.values_mut().flatten() {

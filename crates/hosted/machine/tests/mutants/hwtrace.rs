@@ -824,4 +824,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         )],
         killer: marked("what_is_no_mark_in_the_format_of_its_table_has_been_written"),
     },
+    Mutant {
+        step: "an entry that is there still ends where the frame of its table is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "if self.stale.values().flatten().any(is_of) {",
+            "if self.stale.values().flatten().filter(|_| false).any(is_of) {",
+        )],
+        killer: one_order(
+            "an_entry_may_be_in_no_table_any_more_whose_frame_is_given_out_while_it_is_freed",
+            "free-frame",
+        ),
+    },
 ];
