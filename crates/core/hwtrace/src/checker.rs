@@ -40,6 +40,7 @@ mod frames;
 mod guests;
 mod hasten;
 mod invalidations;
+mod marks;
 mod overdue;
 mod settle;
 mod stale;
@@ -314,6 +315,9 @@ impl Checker {
         }
         for table in self.waiting.keys().copied().collect::<Vec<_>>() {
             self.lost(table);
+        }
+        for table in self.tables.known_in(&(0..u64::MAX)) {
+            self.end_marked(table);
         }
         for vmid in self.stale.keys().copied().collect::<Vec<_>>() {
             // What was issued and is not complete may be, beyond the end; but not where another has the frame.

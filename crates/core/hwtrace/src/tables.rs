@@ -58,6 +58,18 @@ pub(crate) struct Table {
     pub(crate) reach: u64,
     /// Two entries may lead to it, and it is not known which of their places it has.
     pub(crate) may_be_elsewhere: bool,
+    /// What writes found that hardware may have set, while the format was not known: the first of each bit.
+    pub(crate) marked: Vec<Marked>,
+}
+
+/// A write of an entry found other bits than the writes before had left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marked {
+    pub(crate) line: u64,
+    pub(crate) index: u32,
+    pub(crate) old: u64,
+    /// Those that differ.
+    pub(crate) bits: u64,
 }
 
 /// A leaf or a table in a tree, and the entry that it is in.
@@ -84,6 +96,8 @@ pub(crate) struct Twice {
 pub(crate) struct Tables {
     pub(crate) roots: HashMap<u64, Root>,
     known: BTreeMap<u64, Table>,
+    /// Tables whose format has come to be known, and that have marks from before.
+    pub(crate) known_late: Vec<u64>,
     /// Entries of trees that map frames, by level and frame in units of that level, and the first ticket of the event
     /// that made each do so.
     leaves: BTreeMap<(u32, u64), BTreeMap<Word, u64>>,
@@ -100,6 +114,7 @@ impl Tables {
             filled: 0,
             reach: 0,
             may_be_elsewhere: false,
+            marked: Vec::new(),
         })
     }
 
@@ -181,8 +196,12 @@ impl Tables {
         if table.place.is_some() {
             return Err(Twice { table: frame, by });
         }
+        let is_known_late = table.family.is_none() && !table.marked.is_empty();
         (table.place, table.family) = (Some(place), Some(family));
         table.reach = table.reach.max(tickets.1);
+        if is_known_late {
+            self.known_late.push(frame);
+        }
         Ok(())
     }
 

@@ -78,6 +78,18 @@ impl Writer {
     }
 }
 
+/// Whether something is in its entry still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// It was taken away.
+    No,
+    /// It is there still, as far as the trace goes, and should not be: no invalidation counts.
+    Live,
+    /// It was there when its table was free, or its root was gone, and is not any more: no rule asks for more than those did
+    /// before.
+    Orphaned,
+}
+
 /// Something that was taken away, and that TLBs may have until it is invalidated.
 #[derive(Debug)]
 pub(crate) struct Stale {
@@ -92,8 +104,7 @@ pub(crate) struct Stale {
     pub(crate) writer: Writer,
     /// Whether a CPU had been in the guest before that for certain. If not, it breaks no rule.
     pub(crate) certain: bool,
-    /// It is there still, as far as the trace goes, and should not be: no invalidation counts.
-    pub(crate) live: bool,
+    pub(crate) remains: Remains,
     /// Invalidations that reach it, by CPU and number.
     pub(crate) by: Vec<(u32, u64)>,
     /// Those of them that come after it in whatever order.
@@ -145,7 +156,7 @@ impl Stale {
             kind,
             writer,
             certain,
-            live,
+            remains: if live { Remains::Live } else { Remains::No },
             by: Vec::new(),
             by_for_certain: Vec::new(),
             maybe_over: u64::MAX,
@@ -155,9 +166,19 @@ impl Stale {
         }
     }
 
+    pub(crate) fn is_live(&self) -> bool {
+        self.remains == Remains::Live
+    }
+
+    /// It is not there any more, by `writer`, though its table was free before that, or its root was gone.
+    pub(crate) fn end(&mut self, writer: Writer, is_certain: bool) {
+        (self.remains, self.writer) = (Remains::Orphaned, writer);
+        self.certain &= is_certain;
+    }
+
     /// Whether an invalidation of `scope` reaches it.
     pub(crate) fn is_reached(&self, scope: Scope) -> bool {
-        if self.live {
+        if self.is_live() {
             return false;
         }
         let Scope::Range { first, end, stride, reach } = scope else { return true };

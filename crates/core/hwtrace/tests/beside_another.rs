@@ -212,3 +212,32 @@ fn a_root_leads_to_a_table_and_maps_it() {
     ";
     breaks(&["table-mapped"], events);
 }
+
+/// The frame is in the block that is the root's first entry, and given out before the guest is entered.
+#[test]
+fn a_guest_is_entered_that_has_a_frame_which_was_given_out_again() {
+    let events = "
+        0 fill table=0x204 index=0 count=2 value=0x2000e7 step=0
+        2 root top=0x204 order=0 levels=3 format=npt
+        2 free frame=0x203 order=0
+        2 give frame=0x203 order=0
+        0 enter tlb=0 top=0x204 vmid=2
+        1 root-gone top=0x204
+        0 free frame=0x204 order=0
+        0 give frame=0x204 order=0
+        0 tlbi-everything id=2
+    ";
+    breaks(&["frame-freed"], events);
+}
+
+#[test]
+fn a_frame_is_mapped_that_was_not_cleaned_and_becomes_a_table_at_once() {
+    let events = "
+        0 give frame=0x204 order=0
+        2 entry table=0x202 index=0 old=0 new=0x2023fd
+        2 fill table=0x201 index=0 count=2 value=0x204003 step=0x1000
+        2 root top=0x201 order=1 levels=2 format=arm
+    ";
+    let found = rules("caches=maintained", events);
+    assert!(found.contains(&"not-cleaned"), "{found:?}");
+}

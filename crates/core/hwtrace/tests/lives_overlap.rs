@@ -247,3 +247,21 @@ fn hardware_may_have_marked_a_page_of_a_tree_that_is_known_late() {
     let found = broken(trace);
     assert!(found.iter().any(|(rule, _)| *rule == "lost-write"), "{found:?}");
 }
+
+/// The first write is of the frame's life before. The page that takes the place of another is found all the same.
+#[test]
+fn a_write_that_waits_ends_with_its_table_when_the_frame_is_given_out() {
+    let trace = "1 3 1 give frame=0x202 order=0
+2 4 1 free frame=0x202 order=0
+5 6 1 entry table=0x202 index=1 old=0x203007 new=0x0
+7 8 1 give frame=0x202 order=0
+9 10 0 root top=0x202 order=0 levels=1 format=arm
+11 12 0 entry table=0x202 index=1 old=0x0 new=0x2037ff
+13 14 0 entry table=0x202 index=1 old=0x2037ff new=0x2047ff
+";
+    let found = broken(trace);
+    let is_it = |(name, event): &(&str, String)| {
+        *name == "break-before-make" && event.contains("new=0x2047ff")
+    };
+    assert!(found.iter().any(is_it), "{found:?}");
+}

@@ -2,14 +2,7 @@
 
 mod common;
 
-use common::broken;
-
-/// A trace does not break `rule` in one order of its tickets. It may break others.
-#[track_caller]
-fn keeps(rule: &str, trace: &str) {
-    let found = broken(trace);
-    assert!(found.iter().all(|(name, _)| *name != rule), "{found:?}");
-}
+use common::{broken, keeps};
 
 #[test]
 fn a_root_that_may_have_come_after_it_was_gone_is_there_when_its_frame_is_given_out() {
@@ -612,4 +605,252 @@ fn a_guest_of_another_root_may_have_been_entered_and_not_left_when_its_vmid_is_i
 17 18 1 access tlb=1 vmid=2 gfn=0x0 frame=0x0 write=1
 ";
     keeps("stale-access", trace);
+}
+
+#[test]
+fn a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=2 format=ept
+3 4 0 enter tlb=0 top=0x202 vmid=1
+5 6 1 free frame=0x202 order=0
+7 8 2 root top=0x202 order=0 levels=2 format=ept
+9 10 1 root-gone top=0x202
+11 12 0 leave tlb=0 vmid=1
+13 14 1 tlbi-all id=3 vmid=1
+16 17 2 access tlb=2 vmid=1 gfn=0x0 frame=0x202 write=0
+15 18 1 tlbi-sync id=3
+";
+    keeps("table-mapped", trace);
+}
+
+#[test]
+fn what_was_not_invalidated_when_its_root_was_gone_may_be_free() {
+    let trace = "1 2 0 free frame=0x203 order=0
+3 4 2 root top=0x202 order=0 levels=2 format=arm
+5 7 0 entry table=0x202 index=1 old=0x8 new=0x2003fd
+8 9 1 enter tlb=1 top=0x202 vmid=1
+10 11 2 root-gone top=0x202
+12 13 0 entry table=0x202 index=1 old=0x2003fd new=0x8
+14 15 0 free frame=0x200 order=0
+16 17 0 root top=0x202 order=0 levels=2 format=arm
+6 18 0 enter tlb=0 top=0x202 vmid=1
+19 20 2 enter tlb=2 top=0x202 vmid=1
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn what_was_not_invalidated_when_its_table_was_free_may_be_free_again() {
+    let trace = "1 2 1 free frame=0x200 order=0
+3 4 1 root top=0x204 order=0 levels=2 format=npt
+5 6 0 enter tlb=0 top=0x204 vmid=1
+7 8 0 entry table=0x204 index=1 old=0x0 new=0x2020e7
+9 10 2 root-gone top=0x204
+11 12 0 tlbi id=3 vmid=1 first=0x200 end=0x4b200 stride=512 reach=any
+14 15 0 free frame=0x204 order=0
+13 16 0 tlbi-sync id=3
+17 18 0 give frame=0x204 order=0
+19 20 1 free frame=0x204 order=0
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn a_page_may_be_mapped_after_its_vmid_is_another_roots() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=2 format=arm-fwb
+3 4 2 entry table=0x202 index=0 old=0x0 new=0x2007fd
+5 6 0 enter tlb=0 top=0x202 vmid=1
+7 8 1 entry table=0x202 index=0 old=0x2007fd new=0x0
+9 10 2 root top=0x201 order=0 levels=2 format=arm-fwb
+12 13 0 entry table=0x202 index=0 old=0x0 new=0x203003
+11 14 2 enter tlb=2 top=0x201 vmid=1
+";
+    keeps("break-before-make", trace);
+}
+
+#[test]
+fn another_guest_may_have_been_entered_before_all_of_its_vmid_was_invalidated() {
+    let trace = "1 2 2 root top=0x204 order=0 levels=1 format=arm
+3 4 2 enter tlb=2 top=0x204 vmid=2
+5 6 2 leave tlb=2 vmid=2
+7 8 1 root top=0x201 order=0 levels=2 format=arm
+9 12 1 enter tlb=1 top=0x201 vmid=2
+10 13 2 tlbi-all id=3 vmid=2
+11 14 2 tlbi-sync id=3
+15 16 1 access tlb=1 vmid=2 gfn=0x0 frame=0x201 write=1
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
+fn a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone() {
+    let trace = "1 2 0 root top=0x203 order=0 levels=3 format=arm
+3 4 1 enter tlb=1 top=0x203 vmid=1
+5 6 2 root top=0x201 order=0 levels=3 format=arm
+8 9 2 root-gone top=0x203
+7 10 1 enter tlb=1 top=0x201 vmid=1
+";
+    keeps("root-gone", trace);
+}
+
+#[test]
+fn an_entry_may_be_in_a_root_whose_frame_is_given_out_or_not() {
+    let trace = "1 2 1 free frame=0x203 order=0
+3 4 0 root top=0x204 order=0 levels=3 format=npt
+5 6 0 enter tlb=0 top=0x204 vmid=1
+7 8 1 entry table=0x204 index=1 old=0x0 new=0x201087
+9 11 0 access tlb=0 vmid=1 gfn=0x0 frame=0x204 write=0
+12 13 1 give frame=0x204 order=0
+10 14 2 entry table=0x204 index=0 old=0x0 new=0x2010e7
+15 16 1 entry table=0x204 index=1 old=0x0 new=0x200087
+17 18 1 tlbi-everything id=3
+";
+    keeps("free-frame", trace);
+}
+
+#[test]
+fn a_table_may_be_given_out_before_what_it_had_is_invalidated() {
+    let trace = "1 2 0 root top=0x201 order=0 levels=2 format=npt
+3 4 1 entry table=0x201 index=0 old=0x0 new=0x203085
+5 6 1 free frame=0x203 order=0
+7 8 2 enter tlb=2 top=0x201 vmid=1
+9 10 2 root-gone top=0x201
+11 12 1 free frame=0x201 order=0
+14 15 2 tlbi id=4 vmid=1 first=0x0 end=0x258 stride=1 reach=sizes
+13 16 1 give frame=0x201 order=0
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn a_guest_may_have_been_entered_again_after_it_was_left_and_its_root_gone() {
+    let trace = "1 2 0 root top=0x202 order=0 levels=3 format=riscv
+3 4 0 enter tlb=0 top=0x202 vmid=1
+6 7 2 root-gone top=0x202
+8 9 0 root top=0x202 order=0 levels=2 format=riscv
+10 11 0 enter tlb=0 top=0x202 vmid=1
+5 12 0 leave tlb=0 vmid=1
+13 14 1 tlbi-all id=2 vmid=1
+15 16 1 tlbi-sync id=2
+17 18 2 enter tlb=2 top=0x202 vmid=1
+19 20 2 access tlb=2 vmid=1 gfn=0x1 frame=0x0 write=0
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
+fn a_write_that_waits_is_of_no_table_that_comes_when_its_frame_is_given_out() {
+    let trace = "1 3 1 give frame=0x202 order=0
+2 4 1 free frame=0x202 order=0
+5 6 1 entry table=0x202 index=1 old=0x203007 new=0x0
+7 8 1 give frame=0x202 order=0
+9 10 0 entry table=0x202 index=0 old=0x0 new=0x2021b7
+11 13 0 entry table=0x202 index=0 old=0x2021b7 new=0x8
+12 14 2 entry table=0x202 index=1 old=0x0 new=0x202007
+";
+    keeps("lost-write", trace);
+}
+
+#[test]
+fn a_write_waits_for_one_before_while_another_of_its_table_is_made() {
+    let trace = "1 2 0 free frame=0x204 order=0
+3 5 1 entry table=0x204 index=0 old=0x0 new=0x200003
+4 6 0 give frame=0x204 order=0
+7 8 0 entry table=0x204 index=0 old=0x0 new=0x200003
+9 10 1 entry table=0x204 index=1 old=0x0 new=0x20377d
+11 13 2 entry table=0x204 index=1 old=0x20377d new=0x2027fd
+12 14 2 entry table=0x204 index=0 old=0x200003 new=0x2047ff
+";
+    keeps("lost-write", trace);
+}
+
+#[test]
+fn a_page_may_be_unmapped_in_a_table_that_is_free_and_be_used_still() {
+    let trace = "1 2 0 fill table=0x201 index=0 count=1 value=0x2031b7 step=0x1000
+3 4 2 root top=0x201 order=0 levels=2 format=ept
+5 6 2 enter tlb=2 top=0x201 vmid=1
+7 9 1 free frame=0x201 order=0
+8 10 2 entry table=0x201 index=0 old=0x2031b7 new=0x0
+11 12 2 tlbi id=3 vmid=1 first=0x0 end=0x258 stride=1 reach=any
+13 14 2 tlbi-sync id=3
+15 16 0 root top=0x201 order=0 levels=1 format=ept
+17 18 2 access tlb=2 vmid=1 gfn=0x1 frame=0x201 write=0
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
+fn a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered() {
+    let trace = "1 2 2 fill table=0x201 index=0 count=2 value=0x2021b7 step=0x1000
+3 4 0 root top=0x201 order=0 levels=3 format=ept
+5 6 0 entry table=0x201 index=0 old=0x2021b7 new=0x2010b7
+7 9 0 entry table=0x200 index=1 old=0x0 new=0x200007
+10 11 1 enter tlb=1 top=0x201 vmid=2
+8 12 0 entry table=0x201 index=0 old=0x2010b7 new=0x8
+13 14 1 access tlb=1 vmid=2 gfn=0x0 frame=0x0 write=1
+";
+    keeps("stale-access", trace);
+}
+
+#[test]
+fn a_vmid_may_be_another_roots_of_which_it_is_not_known_when_it_was_entered() {
+    let trace = "1 2 2 root top=0x201 order=0 levels=1 format=ept
+3 4 1 fill table=0x200 index=0 count=1 value=0x201007 step=0x1000
+5 7 0 root top=0x200 order=0 levels=1 format=ept
+8 9 0 entry table=0x200 index=0 old=0x201007 new=0x0
+10 11 0 enter tlb=0 top=0x201 vmid=2
+6 12 2 enter tlb=2 top=0x200 vmid=2
+13 14 0 entry table=0x201 index=1 old=0x0 new=0x204007
+15 16 2 free frame=0x204 order=0
+";
+    keeps("frame-freed", trace);
+}
+
+#[test]
+fn a_table_may_be_free_where_no_guest_is_entered_until_all_of_its_vmid_is_invalidated() {
+    let trace = "1 2 1 entry table=0x203 index=0 old=0x0 new=0x810df
+3 4 1 entry table=0x203 index=0 old=0x810df new=0x8
+5 6 1 root top=0x203 order=0 levels=2 format=riscv
+7 8 1 enter tlb=1 top=0x203 vmid=2
+9 10 2 entry table=0x203 index=0 old=0x8 new=0x81001
+11 12 1 leave tlb=1 vmid=2
+13 14 0 entry table=0x203 index=0 old=0x81001 new=0x0
+15 16 0 free frame=0x204 order=0
+17 18 2 tlbi-all id=3 vmid=2
+20 21 0 enter tlb=0 top=0x203 vmid=2
+22 23 1 barrier orders=walks
+24 25 1 tlbi-all id=4 vmid=2
+26 27 1 tlbi-sync id=4
+19 28 2 tlbi-sync id=3
+";
+    keeps("table-freed", trace);
+}
+
+#[test]
+fn a_root_that_is_free_may_be_no_table_when_another_one_in_its_frame_is_gone() {
+    let trace = "1 2 0 root top=0x203 order=0 levels=1 format=ept
+3 4 1 enter tlb=1 top=0x203 vmid=1
+5 6 1 free frame=0x203 order=0
+7 8 1 leave tlb=1 vmid=1
+9 10 2 tlbi-all id=3 vmid=1
+12 13 0 root top=0x203 order=0 levels=2 format=ept
+14 15 0 enter tlb=0 top=0x203 vmid=1
+16 17 0 root-gone top=0x203
+18 19 0 access tlb=0 vmid=1 gfn=0x0 frame=0x203 write=1
+11 20 2 tlbi-sync id=3
+";
+    keeps("table-mapped", trace);
+}
+
+#[test]
+fn an_entry_may_be_in_no_table_any_more_whose_frame_is_given_out_while_it_is_freed() {
+    let trace = "1 2 0 free frame=0x202 order=0
+3 4 0 root top=0x204 order=0 levels=2 format=arm
+5 6 0 enter tlb=0 top=0x204 vmid=2
+7 8 2 entry table=0x204 index=1 old=0x0 new=0x20177d
+9 10 2 root-gone top=0x204
+11 13 1 free frame=0x204 order=0
+12 14 1 give frame=0x204 order=0
+15 16 1 tlbi id=3 vmid=2 first=0x0 end=0x258 stride=1 reach=sizes
+";
+    keeps("free-frame", trace);
 }

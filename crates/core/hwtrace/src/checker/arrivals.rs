@@ -130,7 +130,7 @@ impl Checker {
                 _ => false,
             };
             if !self.hasten(end, |one| cleans(&one.event)) {
-                let is_certain = self.are_certain(&(frame..frame + 1), tickets);
+                let is_certain = self.are_given_for_certain(&(frame..frame + 1), tickets);
                 return is_certain.then(|| format!("frame {frame:#x} {how}"));
             }
         }

@@ -7,13 +7,12 @@
 
 use std::ops::Range;
 
-use super::settle::ANY_MARKS;
 use super::{Checker, RootLife};
 use crate::entries::Kind;
 use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::tables::{Twice, Word};
-use crate::window::{self, Key, frames, tables};
+use crate::window::{self, Key, frames};
 
 /// Writes of an entry that are remembered.
 const WRITES: usize = 8;
@@ -91,7 +90,7 @@ impl Checker {
         let taken = taken.filter(|(last, _)| *last > begin).map(|(last, old)| (*last, *old));
         let left = self.window.of(Key::Word(word), end).filter_map(|one| match one.event {
             Event::Entry { old, new, .. } => {
-                (!self.is_same(table, old, new)).then_some((one.end, old))
+                self.is_change(table, old, new).then_some((one.end, old))
             }
             _ => None,
         });
@@ -193,49 +192,22 @@ impl Checker {
             && self.window.frames_of(frames, end).next().is_none()
     }
 
-    /// Whether a write of `table`, which does not find what is there, does so in whatever order.
-    pub(super) fn is_lost(&self, table: u64, record: &Record) -> bool {
-        let Event::Entry { index, old, .. } = record.event else { return false };
-        let word = (table, index);
+    /// Whether what a write of `table` finds there is so in whatever order.
+    pub(super) fn finds_for_certain(&self, table: u64, record: &Record) -> bool {
+        let Event::Entry { index, .. } = record.event else { return false };
         let writes = self.writes.get(&table).and_then(|all| all.get(&index));
-        let is_settled = writes.is_none_or(|writes| writes.doubtful == 0)
+        writes.is_none_or(|writes| writes.doubtful == 0)
             && !self.lives.is_any_in_doubt(&(table..table + 1), u64::MAX)
-            && !self.window.of(Key::Word(word), record.end).any(|one| self.is_change(one));
-        // Of a table that is in no tree it is not known which bits hardware sets.
-        let is_known = self.tables.get(table).is_some_and(|table| table.family.is_some());
-        let may_be_marked = !is_known && (self.present(word) ^ old) & !ANY_MARKS == 0;
-        is_settled && !(may_be_marked && (self.is_any_chosen || self.may_be_linked(table)))
+            && !self
+                .window
+                .of(Key::Word((table, index)), record.end)
+                .any(|one| self.is_written(one))
     }
 
-    /// Whether a write that has an entry lead to `table`, or to one that leads there and is in no tree, is not made yet, and
-    /// may have come.
-    fn may_be_linked(&self, table: u64) -> bool {
-        let now = self.taking.last().map_or(u64::MAX, |record| record.end);
-        let leads = |record: &Record, table: u64| match record.event {
-            Event::Entry { new, .. } => tables(new).any(|frame| frame == table),
-            _ => false,
-        };
-        let is_to_be_linked = |table: u64| {
-            self.window.of(Key::Link(table), now).next().is_some()
-                || self.waiting.values().flatten().any(|(_, record)| leads(record, table))
-        };
-        let mut seen = vec![table];
-        let mut next = 0;
-        while let Some(&below) = seen.get(next) {
-            if is_to_be_linked(below) {
-                return true;
-            }
-            next += 1;
-            let above = self.tables.leading_from_no_tree(below);
-            seen.extend(above.filter(|above| !seen.contains(above)).collect::<Vec<_>>());
-        }
-        false
-    }
-
-    /// Whether hardware sees something of a write of an entry.
-    fn is_change(&self, record: &Record) -> bool {
+    /// Whether hardware may see something of a write of an entry.
+    fn is_written(&self, record: &Record) -> bool {
         match record.event {
-            Event::Entry { table, old, new, .. } => !self.is_same(table, old, new),
+            Event::Entry { table, old, new, .. } => self.is_change(table, old, new),
             _ => false,
         }
     }
@@ -251,11 +223,11 @@ impl Checker {
         let (table, index) = word;
         let (begin, end) = tickets;
         let writes = self.writes.get(&table).and_then(|all| all.get(&index));
-        let is_write = |one: &Record| super::word_of(one) == Some(word);
+        let is_write = |one: &Record| super::word_of(one) == Some(word) && !self.is_mark(one);
         !self.may_be_elsewhere(table)
             && writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
             && (own
-                || !self.window.of(Key::Word(word), end).any(|one| self.is_change(one))
+                || !self.window.of(Key::Word(word), end).any(|one| self.is_written(one))
                     && !self
                         .waiting
                         .get(&table)
@@ -283,6 +255,20 @@ impl Checker {
                 self.is_settled(word, tickets, own == Some(word))
                     && self.are_certain(&(word.0..word.0 + 1), tickets)
             })
+    }
+
+    /// Whether the table in `frame` comes into its tree by an event at `tickets` in whatever order. The event is as
+    /// [`Checker::leads_for_certain`] says.
+    pub(super) fn comes_for_certain(
+        &self,
+        frame: u64,
+        tickets: Tickets,
+        own: Option<Word>,
+    ) -> bool {
+        let last = self.tables.path(frame).pop();
+        self.has_root_for_certain(frame, tickets)
+            && self.are_certain(&(frame..frame + 1), tickets)
+            && last.is_none_or(|word| self.leads_for_certain(word, tickets, own))
     }
 
     /// Whether two entries lead to a table when an event comes at `tickets`, in whatever order; or one, where the table is

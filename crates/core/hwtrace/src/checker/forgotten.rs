@@ -69,15 +69,18 @@ impl Checker {
         if stale.root != made.root || stale.level > made.level || !made.gfns.contains(&stale.gfn) {
             return false;
         }
-        let (begin, _) = made.tickets;
+        let (begin, end) = made.tickets;
         // The writes of one entry are in order by their values.
         let is_before = if stale.word == made.word {
             stale.writer.tickets != made.tickets
         } else {
-            !stale.live && stale.writer.tickets.1 < begin
+            !stale.is_live() && stale.writer.tickets.1 < begin
         };
-        let is_exposed =
-            || self.exposures.get(&vmid).is_some_and(|one| one.root == Some(made.root));
+        let is_exposed = || {
+            let is_of = |root| root == Some(made.root);
+            self.exposures.get(&vmid).is_some_and(|one| is_of(one.root))
+                && !self.may_be_reused(vmid, made.root, end)
+        };
         is_before && is_exposed() && self.needs_break(made, stale)
     }
 

@@ -1,5 +1,6 @@
 //! Frames that are given out, and given back.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::overdue::Since;
@@ -11,7 +12,7 @@ use crate::order::Change;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Place, Word, pages};
-use crate::vmids::{Need, Writer};
+use crate::vmids::{Need, Remains, Stale, Writer};
 
 impl Checker {
     pub(super) fn give(&mut self, line: u64, frames: Range<u64>, tickets: Tickets) {
@@ -26,22 +27,25 @@ impl Checker {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
         }
-        for table in self.tables.known_in(&frames) {
+        for table in self.tables_in(&frames) {
             if self.is_table_over(table, begin) {
                 self.tables.detach(table, &mut Vec::new());
                 self.end_table(table, begin);
             } else {
                 // It may be of this life, or of the one before.
                 self.lives.doubt(table..table + 1, end);
+                let of_table = |stale: &&mut Stale| stale.is_live() && stale.word.0 == table;
+                for stale in self.stale.values_mut().flatten().filter(of_table) {
+                    stale.certain = false;
+                }
             }
         }
         if self.free_early.any_in(&frames).is_some() {
             let is_certain = self.are_certain(&frames, tickets);
             for stale in self.stale.values_mut().flatten() {
-                if stale.live && stale.word.1 != ENTRIES && frames.contains(&stale.word.0) {
+                if stale.is_live() && stale.word.1 != ENTRIES && frames.contains(&stale.word.0) {
                     // It was in a table that is empty now.
-                    (stale.live, stale.writer) = (false, Writer::nobody(tickets));
-                    stale.certain &= is_certain;
+                    stale.end(Writer::nobody(tickets), is_certain);
                 }
                 let is_free = |need: &Need| {
                     let common =
@@ -75,20 +79,20 @@ impl Checker {
                 (found, is_certain)
             })
             .collect();
-        let mut tables = self.tables.known_in(&frames);
-        // Of some, all writes wait for one before.
-        tables.extend(self.waiting.range(frames.clone()).map(|(table, _)| *table));
-        tables.sort_unstable();
-        tables.dedup();
-        for table in tables {
+        for table in self.tables_in(&frames) {
             self.free_table(line, table, tickets);
+        }
+        let is_of = |stale: &Stale| stale.is_live() && frames.contains(&stale.word.0);
+        if self.stale.values().flatten().any(is_of) {
+            // It ends where the frame is given out.
+            self.free_early.insert(frames.clone());
         }
         // What was taken away, and TLBs may have still.
         let certain = self.are_certain(&frames, tickets);
         for stale in self.stale.values_mut().flatten() {
             // What is there still is found by what maps it.
             if !certain
-                || stale.live
+                || stale.remains != Remains::No
                 || stale.writer.tickets.1 >= begin
                 || !has(stale.kind, stale.level, &frames)
             {
@@ -171,13 +175,22 @@ impl Checker {
     /// Whether what is known of the table in `frame` is of a life that was over before the frame is given out by an event
     /// that began at `begin`: it was not known then whether it came before the frame was free, or after.
     fn is_table_over(&self, frame: u64, begin: u64) -> bool {
+        let waiting = self.waiting.get(&frame).into_iter().flatten();
         self.lives.of(frame).doubtful() < begin
-            && self.tables.get(frame).is_some_and(|table| table.reach < begin)
+            && self.tables.get(frame).is_none_or(|table| table.reach < begin)
+            && waiting.map(|(_, record)| record.end).all(|end| end < begin)
+    }
+
+    /// The tables in `frames` of which something is known, or a write waits.
+    fn tables_in(&self, frames: &Range<u64>) -> BTreeSet<u64> {
+        let waiting = self.waiting.range(frames.clone()).map(|(table, _)| *table);
+        self.tables.known_in(frames).into_iter().chain(waiting).collect()
     }
 
     /// Knows nothing more of a table whose frame is free, or was, by an event that began at `begin`.
     fn end_table(&mut self, table: u64, begin: u64) {
         self.lost(table);
+        self.end_marked(table);
         self.waiting.remove(&table);
         self.forget_writes(table, begin);
         self.tables.forget(table);
@@ -319,7 +332,9 @@ impl Checker {
         let all = self.stale.iter().flat_map(|(vmid, list)| list.iter().map(|one| (*vmid, one)));
         let mut tables = all.filter(|(_, stale)| stale.kind == Kind::Table(frame));
         tables.any(|(vmid, stale)| {
-            stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)
+            stale.is_left_for_certain()
+                && !self.may_be_complete(vmid, stale, end)
+                && !self.may_have_been_over(vmid, (stale.writer.tickets.0, end))
         })
     }
 

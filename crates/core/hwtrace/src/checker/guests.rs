@@ -7,6 +7,7 @@ use crate::event::{Event, Record, Scope};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::vmids::Exposure;
+use crate::window::Key;
 
 impl Checker {
     pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
@@ -41,7 +42,7 @@ impl Checker {
             && exposure.root != Some(top)
         {
             self.mixed.insert(vmid);
-            if exposure.since >= begin && exposure.since != u64::MAX {
+            if exposure.since.min(exposure.entered) >= begin {
                 // It may have come before that, and what came of it is over. Or it is what holds from now on.
                 self.doubt_exposure(vmid);
                 self.note_stay((tlb, vmid), top, (begin, end));
@@ -156,7 +157,12 @@ impl Checker {
     ) -> bool {
         loop {
             let mut inside = self.inside.iter().filter(|(_, one)| one.since < begin);
-            let found = inside.find(|((_, vmid), one)| is_it(*vmid, one.root));
+            // The CPU may have gone into another guest meanwhile.
+            let goes_elsewhere = |who: &(u32, u16)| {
+                let is_other = |one: &Record| matches!(one.event, Event::Enter { top, vmid, .. } if !is_it(vmid, top));
+                self.window.of(Key::Stay(*who), end).any(is_other)
+            };
+            let found = inside.find(|(who, one)| is_it(who.1, one.root) && !goes_elsewhere(who));
             let Some((who, _)) = found else { return false };
             if !self.hasten_leave(*who, end) {
                 return true;

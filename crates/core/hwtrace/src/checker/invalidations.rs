@@ -17,7 +17,11 @@ impl Checker {
         let mut all = std::mem::take(&mut self.stale);
         for (of, list) in all.iter_mut().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of)) {
             for stale in list {
-                if stale.live && self.window.of(Key::Word(stale.word), end).next().is_some() {
+                let frames = stale.word.0..stale.word.0 + 1;
+                if stale.is_live()
+                    && (self.window.of(Key::Word(stale.word), end).next().is_some()
+                        || self.window.frames_of(&frames, end).next().is_some())
+                {
                     // It may be gone before that.
                     stale.certain = false;
                 }
@@ -163,10 +167,15 @@ impl Checker {
     /// TLBs have nothing under `vmid` any more, since an invalidation that was issued, and complete, at `tickets`.
     fn end_exposure(&mut self, vmid: u16, (begin, end): Tickets) {
         let Some(exposure) = self.exposures.remove(&vmid) else { return };
-        let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some();
+        // Also by the event that asked for this.
+        let enters =
+            |one: &Record| matches!(one.event, Event::Enter { vmid: of, .. } if of == vmid);
+        let may_be_entered = self.window.of(Key::Entered(vmid), end).next().is_some()
+            || self.taking.iter().any(enters);
         // One that went in when it was not known of which root may be there still.
-        let is_inside =
-            |(who, stay): (&(u32, u16), &Stay)| who.1 == vmid && stay.entered > stay.out;
+        let is_inside = |(who, stay): (&(u32, u16), &Stay)| {
+            who.1 == vmid && stay.left.is_none_or(|(left, _)| left < stay.entered)
+        };
         if may_be_entered || exposure.out > begin || self.stays.iter().any(is_inside) {
             self.lingering.insert(vmid, exposure.root);
         } else {
@@ -178,10 +187,22 @@ impl Checker {
     /// Whether all that TLBs have under `vmid` may be invalidated when an event comes at `tickets`, by what is written
     /// down later.
     pub(super) fn may_be_over(&self, vmid: u16, (begin, end): Tickets) -> bool {
+        self.may_be_emptied(vmid, (0, end), begin)
+    }
+
+    /// The same of what TLBs had under `vmid` when an event came that began at `since`. It may be that they have something
+    /// else since.
+    pub(super) fn may_have_been_over(&self, vmid: u16, (since, end): Tickets) -> bool {
+        self.may_be_emptied(vmid, (since, end), 0)
+    }
+
+    /// Whether an invalidation of all of `vmid` that is issued after `since` may be complete before `end`, by what is written
+    /// down later, where no CPU was in the guest between, nor has gone in before `begin` for certain.
+    fn may_be_emptied(&self, vmid: u16, (since, end): Tickets, begin: u64) -> bool {
         self.window.of(Key::Sync, end).any(|sync| {
             let Event::Sync { id: last } = sync.event else { return false };
             let issued = self.issued.get(&sync.cpu).into_iter().flatten();
-            let mut issued = issued.filter(|one| one.id <= last);
+            let mut issued = issued.filter(|one| one.id <= last && one.end > since);
             let ends = |one: &Issued| {
                 let mut whole = one.whole.iter().filter(|whole| whole.vmid == vmid);
                 whole.any(|whole| {
@@ -196,7 +217,8 @@ impl Checker {
                     Event::TlbiEverything { id } => id <= last,
                     _ => false,
                 };
-                is_it && one.cpu == sync.cpu && !self.is_any_inside(vmid, one.end, sync.begin)
+                let comes_after = one.cpu == sync.cpu && one.end > since;
+                is_it && comes_after && !self.is_any_inside(vmid, one.end, sync.begin)
             };
             issued.any(ends) || self.window.find(end, covers).is_some()
         })

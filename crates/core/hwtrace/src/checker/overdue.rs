@@ -57,7 +57,9 @@ impl Checker {
             };
             if is_certain {
                 let writer = Writer::nobody(tickets);
-                self.push_stale(vmid, Stale::new(found, writer, (vec![need.clone()], true, true)));
+                let mut stale = Stale::new(found, writer, (vec![need.clone()], true, true));
+                stale.is_given = self.lives.any_given_after(&need.frames, need.end).is_some();
+                self.push_stale(vmid, stale);
             }
         }
         if !all.is_empty() {

@@ -9,9 +9,6 @@ use crate::lives::Tickets;
 use crate::order::{Change, ITEMS, Item, order};
 use crate::tables::Word;
 
-/// The bits that hardware sets by itself, in one format or another; none of them says that an entry is present.
-pub(super) const ANY_MARKS: u64 = 0x7e0;
-
 /// Where an event is that is put in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
@@ -73,10 +70,7 @@ impl Checker {
         let is_new =
             self.tables.get(word.0).is_none_or(|one| one.linked.is_none() && one.filled == 0);
         let present = ((!life.is_over()).then(|| self.present(word)), is_new);
-        // Of a table that is in no tree yet it is not known which bits hardware sets.
-        let is_known = self.tables.get(word.0).is_some_and(|table| table.family.is_some());
-        let marks = if is_known { 0 } else { ANY_MARKS };
-        let is_same = |one, other| self.is_same(word.0, one | marks, other | marks);
+        let is_same = |one, other| self.is_same(word.0, one, other);
         let only: Vec<Item> = items.iter().map(|(_, item)| *item).collect();
         let Some(order) = order(present, &only, &is_same) else { return };
         // What comes after a record that is being taken for certain is not taken before that one.

@@ -18,7 +18,7 @@ impl Checker {
             // What was to be gone by something that is in the trace already: it is this one.
             let is_this = |one: &mut Stale| {
                 let is_table = one.word.1 == ENTRIES && one.kind == found.kind;
-                one.live && (one.word == found.word || is_table)
+                one.is_live() && (one.word == found.word || is_table)
             };
             let stale = self.stale.get_mut(&vmid).into_iter();
             let gone: Vec<Stale> = stale.flat_map(|stale| stale.extract_if(.., is_this)).collect();
@@ -39,11 +39,9 @@ impl Checker {
         let is_certain = self.is_certain(word, tickets, true);
         let family = self.tables.get(word.0).and_then(|table| table.family);
         let is_seen_late = family.is_some_and(Family::sees_late);
-        let is_this = |one: &&mut Stale| one.live && one.word == word && one.bits != new;
+        let is_this = |one: &&mut Stale| one.is_live() && one.word == word && one.bits != new;
         for stale in self.stale.values_mut().flatten().filter(is_this) {
-            stale.live = false;
-            stale.writer = Writer { cpu, tickets, is_seen_late };
-            stale.certain &= is_certain;
+            stale.end(Writer { cpu, tickets, is_seen_late }, is_certain);
         }
     }
 
@@ -178,7 +176,11 @@ impl Checker {
             let Some(limit) = need.limit().filter(|limit| stale.certain && *limit < sync) else {
                 continue;
             };
-            if self.may_be_complete(vmid, &stale, limit) {
+            // What is there still is walked again where a CPU goes in later.
+            let since = stale.writer.tickets.0;
+            if self.may_be_complete(vmid, &stale, limit)
+                || !stale.is_live() && self.may_have_been_over(vmid, (since, limit + 1))
+            {
                 continue;
             }
             let Need { rule, line, what, .. } = need;

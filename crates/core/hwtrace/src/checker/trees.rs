@@ -33,6 +33,7 @@ impl Checker {
         if let Err(twice) = self.tables.add_root(top, root, tickets) {
             is_twice |= self.is_twice_for_certain(twice, tickets, None);
         }
+        self.check_marked(tickets, None);
         if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
@@ -45,7 +46,6 @@ impl Checker {
         }
         self.overdue.remove(&top);
         self.explain(begin);
-        self.apply_known();
     }
 
     pub(super) fn root_gone(&mut self, line: u64, top: u64, (begin, end): Tickets) {
@@ -123,10 +123,8 @@ impl Checker {
         for one in self.tables.present(table).into_iter().filter(is_filled) {
             let _ = self.tables.enlist((table, one), (begin, end));
         }
+        self.check_marked((begin, end), None);
         self.apply_waiting(table);
-        if self.is_placed(table) {
-            self.apply_known();
-        }
     }
 
     /// Has the table in `frame` in no tree, by what is written down later. False where it stays in one.

@@ -4,7 +4,7 @@ use super::arrivals::{Arrival, Wrong};
 use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::{Kind, PRESENT};
-use crate::event::{Event, Family, Record};
+use crate::event::{Event, Record};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::{Found, Twice, Word};
@@ -15,7 +15,7 @@ impl Checker {
     pub(super) fn entry(&mut self, line: u64, record: &Record, word: Word) {
         // Two absent entries are in no order, and no caller is told of them.
         if let Event::Entry { table, old, new, .. } = record.event
-            && !self.is_same(table, old, new)
+            && self.is_change(table, old, new)
         {
             self.note_unordered(word, record);
             self.note_write(word, record);
@@ -34,37 +34,38 @@ impl Checker {
 
     /// Makes the writes of a table that are next in line.
     pub(super) fn apply_waiting(&mut self, table: u64) {
-        let Some(mut waiting) = self.waiting.remove(&table) else { return };
-        loop {
-            let next = waiting.iter().position(|(_, record)| {
-                // One that came before it for certain waits itself.
-                let comes_before =
-                    |other: &Record| word_of(other) == word_of(record) && other.end < record.begin;
-                self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
-            });
-            let Some(next) = next else { break };
-            let (line, record) = waiting.remove(next);
+        while let Some(next) = self.next_in_line(table)
+            && let Some((line, record)) = self.take_waiting(table, next)
+        {
             self.write(line, &record);
             self.note_written(&record);
-            // What the write asked for may be of this table, too.
-            waiting.extend(self.waiting.remove(&table).into_iter().flatten());
         }
-        if waiting.is_empty() {
-            return;
-        }
-        let full = waiting.len() > WAITING;
-        self.waiting.insert(table, waiting);
-        if full {
+        if self.waiting.get(&table).is_some_and(|waiting| waiting.len() > WAITING) {
             self.lost(table);
         }
     }
 
-    /// Makes the writes that waited for their table to be known: which bits of an entry hardware writes by itself is seen
-    /// by what leads to it, and that may be written down late.
-    pub(super) fn apply_known(&mut self) {
-        for table in self.waiting.keys().copied().collect::<Vec<_>>() {
-            self.apply_waiting(table);
+    /// The place among the writes of a table that wait of one that is next in line.
+    fn next_in_line(&self, table: u64) -> Option<usize> {
+        let waiting = self.waiting.get(&table)?;
+        waiting.iter().position(|(_, record)| {
+            // One that came before it for certain waits itself.
+            let comes_before = |other: &Record| {
+                word_of(other) == word_of(record)
+                    && other.end < record.begin
+                    && !self.is_mark(other)
+            };
+            self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
+        })
+    }
+
+    fn take_waiting(&mut self, table: u64, place: usize) -> Option<(u64, Record)> {
+        let waiting = self.waiting.get_mut(&table)?;
+        let taken = waiting.remove(place);
+        if waiting.is_empty() {
+            self.waiting.remove(&table);
         }
+        Some(taken)
     }
 
     pub(super) fn is_next(&self, record: &Record) -> bool {
@@ -77,19 +78,6 @@ impl Checker {
         self.tables.get(table).map_or(0, |table| table.entries[index as usize])
     }
 
-    /// Whether hardware takes one for the other in an entry of the table, but for the bits that it sets itself.
-    ///
-    /// An absent entry is as good as another: what software notes there (that it is frozen, that a CPU waits) comes and
-    /// goes, and of two that note the same, either may have been first.
-    pub(super) fn is_same(&self, table: u64, one: u64, other: u64) -> bool {
-        if one & PRESENT == 0 || other & PRESENT == 0 {
-            return (one | other) & PRESENT == 0;
-        }
-        let family = self.tables.get(table).and_then(|table| table.family);
-        let marks = family.map_or(0, Family::marks);
-        one | marks == other | marks
-    }
-
     /// Says so of the first write of the table that found what no CPU has written, and goes on from there.
     pub(super) fn lost(&mut self, table: u64) {
         self.lost_before(table, u64::MAX);
@@ -97,16 +85,20 @@ impl Checker {
 
     /// The same, of the writes that came before an event that begins at `before`.
     pub(super) fn lost_before(&mut self, table: u64, before: u64) {
-        while let Some(waiting) = self.waiting.get_mut(&table)
+        while let Some(waiting) = self.waiting.get(&table)
             && let Some(first) = waiting.iter().position(|(_, record)| record.end < before)
+            && let Some((line, record)) = self.take_waiting(table, first)
         {
-            let (line, record) = waiting.remove(first);
             if self.lives.of(table).may_end_after(record.begin) {
                 // It may be of a table that was in the frame before.
                 self.doubt_write(&record);
                 continue;
             }
-            if !self.is_lost(table, &record) {
+            if self.is_mark(&record) {
+                // In the format of the table hardware may see nothing of it.
+                continue;
+            }
+            if !self.finds_for_certain(table, &record) {
                 self.doubt_write(&record);
             } else if let Event::Entry { index, old, .. } = record.event {
                 let present = self.present((table, index));
@@ -122,7 +114,8 @@ impl Checker {
 
     /// Makes a write.
     pub(super) fn write(&mut self, line: u64, record: &Record) {
-        let Record { begin, end, cpu, event: Event::Entry { table, index, new, .. } } = *record
+        let Record { begin, end, cpu, event: Event::Entry { table, index, old, mut new } } =
+            *record
         else {
             return;
         };
@@ -138,6 +131,10 @@ impl Checker {
             // It came before.
             return;
         }
+        if self.is_mark(record) {
+            // Of bits that hardware may set by itself, it changes some, and the rest is as it was.
+            new ^= self.present(word) ^ old;
+        }
         let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
         let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
         let is_placed =
@@ -145,6 +142,7 @@ impl Checker {
         if !is_placed && self.is_certain(word, tickets, true) {
             self.check_unmapped(line, table, tickets, "is written");
         }
+        self.note_marked(line, record);
         let Some(before) = self.tables.found(word) else {
             self.tables.put(word, new, end);
             self.end_live(word, new, tickets, cpu);
@@ -192,8 +190,13 @@ impl Checker {
             for found in gone {
                 self.add_stale(&found, writer, certain);
             }
+            if !self.are_certain(&(table..table + 1), tickets) {
+                // The write may be of a table that is free: what was there is there still.
+                self.mixed.extend(self.exposed(before.root));
+            }
         }
         self.enlist(line, word, tickets);
+        self.check_marked(tickets, Some(word));
         if certain && after != Kind::Absent {
             self.check_forgotten(line, tickets, &before);
         }
@@ -215,7 +218,6 @@ impl Checker {
         }
         if let Kind::Table(below) = after {
             self.tables.table(below).linked.get_or_insert(tickets);
-            self.apply_known();
         }
     }
 
@@ -260,7 +262,12 @@ impl Checker {
         for vmid in self.window.entered(root) {
             if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
                 let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));
-                self.hasten(before, |one| is_it(&one.event));
+                if !self.hasten(before, |one| is_it(&one.event))
+                    && self.window.find(before, |one| is_it(&one.event)).is_some()
+                {
+                    // TLBs may have what it takes away.
+                    self.mixed.insert(vmid);
+                }
             }
         }
     }

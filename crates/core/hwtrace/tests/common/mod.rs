@@ -40,6 +40,13 @@ pub(crate) fn overlaps(trace: impl Fn(&str) -> String, (wide, late): (&str, &str
     assert!(found.iter().any(|(name, _)| *name == rule), "{found:?}");
 }
 
+/// A trace does not break `rule` in one order of its tickets. It may break others.
+#[track_caller]
+pub(crate) fn keeps(rule: &str, trace: &str) {
+    let found = broken(trace);
+    assert!(found.iter().all(|(name, _)| *name != rule), "{found:?}");
+}
+
 /// The rules that events break which follow each other: a trace's options, and a CPU's number and an event a line.
 pub(crate) fn rules(options: &str, events: &str) -> Vec<&'static str> {
     found(options, &in_turn(events)).iter().map(|found| found.rule.name()).collect()

@@ -56,6 +56,11 @@ const fn one_order(test: &'static str, rule: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("one_order", test), rule)
 }
 
+/// What a write may find that hardware has set.
+const fn marked(test: &'static str) -> Killer {
+    Killer::new(Checker::Test, "hwtrace", ("marked", test), "marked.rs")
+}
+
 /// A fault that comes with another one.
 const fn beside(test: &'static str) -> Killer {
     Killer::new(Checker::Test, "hwtrace", ("beside_another", test), "beside_another.rs")
@@ -157,11 +162,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a root that is entered may be made by what is written down later",
-        edits: &[(
-            "core/hwtrace/src/checker/guests.rs",
-            "if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {",
-            "if !self.tables.roots.contains_key(&top) && self.window.find(0, |one| is_it(&one.event)).is_none() {",
-        )],
+        edits: &[
+            (
+                "core/hwtrace/src/checker/guests.rs",
+                "if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {",
+                "if !self.tables.roots.contains_key(&top) && self.window.find(0, |one| is_it(&one.event)).is_none() {",
+            ),
+            // It is not certain that there is no root, either.
+            (
+                "core/hwtrace/src/checker/guests.rs",
+                "was_there || !self.is_root_certain(top, (begin, end))",
+                "was_there",
+            ),
+        ],
         killer: false_alarm(
             "a_guest_that_is_entered_while_its_root_is_made_takes_a_vmid_all_the_same",
         ),
@@ -306,9 +319,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 "come.extend(below.filter(|_| false).map(|below| (below, certain)));",
             ),
         ],
-        killer: another_life(
-            "a_table_may_be_given_out_while_the_table_that_leads_to_it_comes_into_a_tree",
-        ),
+        killer: in_doubt("a_table_may_be_linked_while_its_frame_is_freed_and_given_out"),
     },
     Mutant {
         step: "a root that leads to another has it for certain",
@@ -321,7 +332,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             // Its own entry is not, either.
             ("core/hwtrace/src/checker/doubts.rs", "chain(by);", "chain(by.filter(|_| false));"),
         ],
-        killer: another_life("a_root_may_lead_to_a_frame_that_may_have_been_a_root_before"),
+        killer: another_life("a_root_may_have_its_frame_from_a_table_whose_entry_led_elsewhere"),
     },
     Mutant {
         step: "a root has for certain the entry that leads into another tree",
@@ -462,7 +473,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "TLBs have forgotten what another entry had at the guest frames of one that is made",
         edits: &[(
             "core/hwtrace/src/checker/forgotten.rs",
-            "!stale.live && stale.writer.tickets.1 < begin",
+            "!stale.is_live() && stale.writer.tickets.1 < begin",
             "stale.writer.tickets.1 < begin && stale.word == made.word",
         )],
         killer: elsewhere("a_page_comes_for_one_that_tlbs_have_still_of_the_table_before"),
@@ -526,8 +537,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a table that is unlinked is one until walk caches have forgotten it",
         edits: &[(
             "core/hwtrace/src/checker/frames.rs",
-            "stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
-            "!stale.is_left_for_certain() && !self.may_be_complete(vmid, stale, end)",
+            "stale.is_left_for_certain()",
+            "!stale.is_left_for_certain()",
         )],
         killer: page("a_table_that_was_unlinked_is_mapped"),
     },
@@ -584,5 +595,245 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "self.tables.get(table).is_none_or(|table| table.place.is_none())",
         )],
         killer: beside("a_guest_is_entered_when_its_table_is_free_and_has_become_another_one"),
+    },
+    Mutant {
+        step: "a table whose format is not known may be marked",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "map_or(ANY_MARKS, Family::marks)",
+            "map_or(0, Family::marks)",
+        )],
+        killer: marked(
+            "an_entry_that_leads_to_its_own_table_may_have_been_marked_before_another_is_written",
+        ),
+    },
+    Mutant {
+        step: "hardware sets no bits that it does not set in the format of the table",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "find(|one| one.bits & !marks != 0)",
+            "find(|_| false)",
+        )],
+        killer: marked(
+            "hardware_has_set_no_bit_that_it_does_not_set_in_the_format_that_a_table_comes_to_have",
+        ),
+    },
+    Mutant {
+        step: "a mark that is missing keeps no write from coming after it",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "&& !self.is_mark(other)", "")],
+        killer: marked("what_may_be_a_mark_keeps_nothing_from_coming_after_it"),
+    },
+    Mutant {
+        step: "a mark changes only the bits that it is of",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "new ^= self.present(word) ^ old;", "")],
+        killer: marked("of_what_may_be_a_mark_only_that_counts_which_it_changes"),
+    },
+    Mutant {
+        step: "walk caches may have forgotten all of a VMID",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "&& !self.may_have_been_over(vmid, (stale.writer.tickets.0, end))",
+            "",
+        )],
+        killer: one_order(
+            "a_frame_may_be_used_after_all_is_invalidated_that_led_to_it_as_a_table",
+            "table-mapped",
+        ),
+    },
+    Mutant {
+        step: "of what a root has left behind no rule asks for more",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "stale.remains != Remains::No",
+            "stale.is_live()",
+        )],
+        killer: one_order(
+            "what_was_not_invalidated_when_its_root_was_gone_may_be_free",
+            "frame-freed",
+        ),
+    },
+    Mutant {
+        step: "what takes the place of a page may be mapped when its VMID is another root's",
+        edits: &[(
+            "core/hwtrace/src/checker/forgotten.rs",
+            "&& !self.may_be_reused(vmid, made.root, end)",
+            "",
+        )],
+        killer: one_order(
+            "a_page_may_be_mapped_after_its_vmid_is_another_roots",
+            "break-before-make",
+        ),
+    },
+    Mutant {
+        step: "a CPU may go into another guest before its root is gone",
+        edits: &[("core/hwtrace/src/checker/guests.rs", " && !goes_elsewhere(who)", "")],
+        killer: one_order(
+            "a_cpu_may_have_gone_into_another_guest_when_a_root_is_gone",
+            "root-gone",
+        ),
+    },
+    Mutant {
+        step: "the guest whose entry asks for an invalidation may have been entered before",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "|| self.taking.iter().any(enters)",
+            "",
+        )],
+        killer: one_order(
+            "another_guest_may_have_been_entered_before_all_of_its_vmid_was_invalidated",
+            "stale-access",
+        ),
+    },
+    Mutant {
+        step: "a frame that becomes a table at once was not cleaned",
+        edits: &[(
+            "core/hwtrace/src/checker/arrivals.rs",
+            "self.are_given_for_certain(&(frame..frame + 1), tickets)",
+            "self.are_certain(&(frame..frame + 1), tickets)",
+        )],
+        killer: beside("a_frame_is_mapped_that_was_not_cleaned_and_becomes_a_table_at_once"),
+    },
+    Mutant {
+        step: "a frame that is given out again before the guest is entered is freed",
+        edits: &[(
+            "core/hwtrace/src/checker/overdue.rs",
+            "stale.is_given = self.lives",
+            "let _ = self.lives",
+        )],
+        killer: beside("a_guest_is_entered_that_has_a_frame_which_was_given_out_again"),
+    },
+    Mutant {
+        step: "a write that waits ends with its table when the frame is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "for table in self.tables_in(&frames) {\n            if",
+            "for table in self.tables.known_in(&frames) {\n            if",
+        )],
+        killer: Killer::new(
+            Checker::Test,
+            "hwtrace",
+            ("lives_overlap", "a_write_that_waits_ends_with_its_table_when_the_frame_is_given_out"),
+            "lives_overlap.rs",
+        ),
+    },
+    Mutant {
+        step: "an entry is in no table for certain whose frame may be given out",
+        edits: &[("core/hwtrace/src/checker/frames.rs", "stale.certain = false;", "")],
+        killer: one_order(
+            "an_entry_may_be_in_a_root_whose_frame_is_given_out_or_not",
+            "free-frame",
+        ),
+    },
+    Mutant {
+        step: "an invalidation may come after a table is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "|| self.window.frames_of(&frames, end).next().is_some()",
+            "",
+        )],
+        killer: one_order(
+            "a_table_may_be_given_out_before_what_it_had_is_invalidated",
+            "frame-freed",
+        ),
+    },
+    Mutant {
+        step: "a CPU may go into a guest again after it has left",
+        edits: &[(
+            "core/hwtrace/src/checker/invalidations.rs",
+            "stay.left.is_none_or(|(left, _)| left < stay.entered)",
+            "stay.entered > stay.out",
+        )],
+        killer: one_order(
+            "a_guest_may_have_been_entered_again_after_it_was_left_and_its_root_gone",
+            "stale-access",
+        ),
+    },
+    Mutant {
+        step: "what may have been a mark is one when the format is known",
+        edits: &[(
+            "core/hwtrace/src/checker/marks.rs",
+            "may_come_later && are_present",
+            "false && are_present",
+        )],
+        killer: marked(
+            "what_may_have_been_a_mark_is_none_that_is_missing_when_the_format_is_known",
+        ),
+    },
+    Mutant {
+        step: "what a table that may be free had may be there still",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.mixed.extend(self.exposed(before.root));",
+            "",
+        )],
+        killer: one_order(
+            "a_page_may_be_unmapped_in_a_table_that_is_free_and_be_used_still",
+            "stale-access",
+        ),
+    },
+    Mutant {
+        step: "a write that another one asks for may take away what a guest has",
+        edits: &[("core/hwtrace/src/checker/writes.rs", "self.mixed.insert(vmid);", "")],
+        killer: one_order(
+            "a_guest_may_have_what_is_unmapped_for_a_write_that_came_before_it_was_entered",
+            "stale-access",
+        ),
+    },
+    Mutant {
+        step: "another root may be entered later under a VMID",
+        edits: &[(
+            "core/hwtrace/src/checker/guests.rs",
+            "exposure.since.min(exposure.entered) >= begin",
+            "exposure.since >= begin && exposure.since != u64::MAX",
+        )],
+        killer: one_order(
+            "a_vmid_may_be_another_roots_of_which_it_is_not_known_when_it_was_entered",
+            "frame-freed",
+        ),
+    },
+    Mutant {
+        step: "what a frame was a table by may be invalidated before a CPU goes in again",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "self.may_have_been_over(vmid, (stale.writer.tickets.0, end))",
+            "self.may_be_over(vmid, tickets)",
+        )],
+        killer: one_order(
+            "a_root_that_is_free_may_be_no_table_when_another_one_in_its_frame_is_gone",
+            "table-mapped",
+        ),
+    },
+    Mutant {
+        step: "what is free may be invalidated with all of its VMID before a CPU goes in",
+        edits: &[(
+            "core/hwtrace/src/checker/stale.rs",
+            "|| !stale.is_live() && self.may_have_been_over(vmid, (since, limit + 1))",
+            "",
+        )],
+        killer: one_order(
+            "a_table_may_be_free_where_no_guest_is_entered_until_all_of_its_vmid_is_invalidated",
+            "table-freed",
+        ),
+    },
+    Mutant {
+        step: "what may be a mark is written all the same",
+        edits: &[(
+            "core/hwtrace/src/checker/writes.rs",
+            "self.is_change(table, old, new)",
+            "!self.is_same(table, old, new)",
+        )],
+        killer: marked("what_is_no_mark_in_the_format_of_its_table_has_been_written"),
+    },
+    Mutant {
+        step: "an entry that is there still ends where the frame of its table is given out",
+        edits: &[(
+            "core/hwtrace/src/checker/frames.rs",
+            "if self.stale.values().flatten().any(is_of) {",
+            "if self.stale.values().flatten().filter(|_| false).any(is_of) {",
+        )],
+        killer: one_order(
+            "an_entry_may_be_in_no_table_any_more_whose_frame_is_given_out_while_it_is_freed",
+            "free-frame",
+        ),
     },
 ];
