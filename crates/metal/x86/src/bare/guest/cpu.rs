@@ -231,22 +231,25 @@ impl<'a, F, M: Machine> GuestCpu<'a, F, M> {
             && !self.machine.vapic().is_stale(self.apic.vcpu())
     }
 
+    /// Takes what its APIC has for it. There may be more: that is looked at when the core has looked around. Other vCPUs can send it
+    /// without end, and interrupts may have been served meanwhile, which are seen before the guest goes in.
+    #[cold]
+    #[inline(never)]
+    fn take_event(&mut self, event: ApicEvent) -> Event {
+        match event {
+            ApicEvent::Init => self.initialise(),
+            ApicEvent::Startup(vector) => self.vmcb.save.begin_real(u64::from(vector) << 12),
+            ApicEvent::Nmi => self.nmi.arrive(),
+        }
+        Event::Request
+    }
+
     /// Looks at its APIC, has it take what it can take, and sets the alarm. What it comes out with, if it does not go in.
     pub(super) fn prepare(&mut self) -> Option<Event> {
         let now = self.machine.time().of(self.vmcb.control.tsc_offset);
         let look = self.machine.vapic().look(&mut self.apic, now);
-        match look.event {
-            Some(ApicEvent::Init) => self.initialise(),
-            Some(ApicEvent::Startup(vector)) => {
-                self.vmcb.save.begin_real(u64::from(vector) << 12);
-            }
-            Some(ApicEvent::Nmi) => self.nmi.arrive(),
-            None => {}
-        }
-        // There may be others. They are looked at when the core has looked around: other vCPUs can send them without end, and
-        // interrupts may have been served meanwhile, which are seen before the guest goes in.
-        if look.event.is_some() {
-            return Some(Event::Request);
+        if let Some(event) = look.event {
+            return Some(self.take_event(event));
         }
         let next = look.next;
         if self.apic.waits_for_startup() {

@@ -64,7 +64,7 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
                 continue;
             }
             self.machine.after();
-            if exit == Exit::Invalid {
+            if matches!(exit, Exit::Invalid) {
                 self.machine.refused();
             }
             if let Some(event) = self.answer(exit) {

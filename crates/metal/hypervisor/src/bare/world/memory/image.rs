@@ -89,7 +89,8 @@ impl GuestMemory {
         }
     }
 
-    /// The image's page behind `address`, if it has one.
+    /// The image's page behind `address`, if it has one. Out of line, so that a memory without an image saves no registers for it.
+    #[inline(never)]
     pub(super) fn image_page(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
         let number = (address >> BLOCK_SHIFT) as usize;
         let own = self.words.get(number).ok_or(HostFault::NotMapped)?;
