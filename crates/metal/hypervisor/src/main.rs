@@ -1,7 +1,7 @@
 //! Mayfly on bare metal: see `docs/bare-metal.md`.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
-// What forks need is not reached there: no VM is frozen.
+// What forks need is not reached there, since no VM is frozen; nor is what the trace and the machine's own devices need.
 #![cfg_attr(target_arch = "x86_64", allow(dead_code))]
 
 #[cfg(target_os = "none")]

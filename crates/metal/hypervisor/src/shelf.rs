@@ -3,7 +3,7 @@
 //! VMs come and go, and each takes and frees pieces of the same sizes as the one before. The allocator cuts and joins pieces
 //! each time. A piece that is kept is taken again by a few instructions. A piece is kept by what the allocator
 //! [takes](crate::promises::taken) for it, so one that was taken for 20 bytes serves one of 24: the allocator is asked for
-//! [all](whole) that it takes in any case, and is given as much back.
+//! [all](whole()) that it takes in any case, and is given as much back.
 //!
 //! What is kept is free all the same: as long as the allocator has no piece, it is [given](Shelf::clear) some of what is kept, and
 //! asked again. There are [`MOST`] pieces at most, so that this does not take long.
@@ -54,7 +54,7 @@ impl Shelf {
     ///
     /// # Safety
     ///
-    /// The allocator has given it for the [whole](whole) of `layout`, and nobody uses it any more.
+    /// The allocator has given it for the [`whole`] of `layout`, and nobody uses it any more.
     #[inline]
     pub unsafe fn put(&mut self, piece: NonNull<u8>, layout: Layout) -> bool {
         let Some(first) = size_of(layout).and_then(|size| self.first.get_mut(size)) else {

@@ -159,10 +159,8 @@ impl Host {
                 assert_eq!(root.collapse(slice, [const { None }; 3]), 0);
                 let is_mapped = root.translate(gfns.start, &section).is_some();
                 assert_eq!((root.role(), root.role().get()), (role, role.get()));
-                // Whatever it says: nothing is announced, or it may be.
                 stage2.may_be_in_use(gfns.start);
-                let depth = root.depth(gfns.start, &section);
-                assert!(!is_mapped || depth.pages() > 0);
+                assert!(!is_mapped || root.depth(gfns.start, &section).pages() > 0);
                 if self.vms[vm].open == 0 {
                     root.settles(gfns.start, Permissions::READ, &section);
                 }
