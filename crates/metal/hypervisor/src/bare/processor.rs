@@ -14,6 +14,7 @@ pub(crate) mod masked;
 pub(crate) mod once;
 pub(crate) mod own;
 pub(crate) mod serial;
+pub(crate) mod spin;
 pub(crate) mod trace;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -24,6 +25,6 @@ use arm64 as arch;
 use x86 as arch;
 
 pub(crate) use arch::this_cpu::{kick, serve_others};
-pub(crate) use arch::{NO_RANDOM, NO_TRACE, cpu, family, interrupts, power_off, spin, timer, zero};
+pub(crate) use arch::{NO_RANDOM, NO_TRACE, cpu, family, interrupts, power_off, timer, zero};
 /// What only the architecture's folders of the floors above use.
 pub(crate) use arch::{shared, this_cpu};

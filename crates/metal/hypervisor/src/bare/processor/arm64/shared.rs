@@ -4,9 +4,8 @@ use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
 use mayfly_arm64::virtual_gic::Shape;
 
-use mayfly_arm64::spin::SpinLock;
-
 use crate::bare::processor::once::Once;
+use crate::bare::processor::spin::SpinLock;
 
 /// What guests are confined by.
 #[derive(Clone, Copy)]
