@@ -7,11 +7,8 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use mayfly_hypervisor::needs::HEAP_PIECES;
+use mayfly_hypervisor::pieces;
 use mayfly_hypervisor::promises::{OWN, Promises, taken};
-use mayfly_hypervisor::shelf::{Shelf, whole};
-use talc::base::Talc;
-use talc::base::binning::DefaultBinning;
-use talc::source::Manual;
 
 /// Bytes of the heap.
 pub(crate) const BYTES: usize = 1 << 20;
@@ -34,9 +31,7 @@ impl Pieces {
 }
 
 pub(crate) struct Heap {
-    talc: Talc<Manual, DefaultBinning>,
-    /// What was freed and is not talc's again.
-    shelf: Shelf,
+    pieces: pieces::Pieces,
     promises: Promises,
     /// All of it, as words; the allocator has it.
     memory: *mut [u128],
@@ -45,17 +40,17 @@ pub(crate) struct Heap {
 impl Heap {
     pub(crate) fn new() -> Self {
         let memory = Box::into_raw(vec![0_u128; BYTES / size_of::<u128>()].into_boxed_slice());
-        let mut talc = Talc::new(Manual);
+        let mut pieces = pieces::Pieces::new();
         // SAFETY: nothing else uses it, until it is freed with this.
-        let is_claimed = unsafe { talc.claim(memory.cast(), BYTES) }.is_some();
+        let is_claimed = unsafe { pieces.claim(memory.cast(), BYTES) };
         assert!(is_claimed);
-        Self { talc, shelf: Shelf::new(), promises: Promises::new(), memory }
+        Self { pieces, promises: Promises::new(), memory }
     }
 
     /// Has a VM guaranteed what it needs for pieces that take `most` bytes, if that can be kept.
     pub(crate) fn admit(&self, most: usize) -> Option<Pieces> {
         let guaranteed = most * HEAP_PIECES as usize;
-        let all = self.talc.counters().claimed_bytes;
+        let all = self.pieces.talc().counters().claimed_bytes;
         let left = all - all / OWN - self.promises.bytes();
         match self.promises.guarantee(all, guaranteed) {
             Ok(()) => assert!(guaranteed <= left),
@@ -77,14 +72,16 @@ impl Heap {
             return;
         }
         let layout = Layout::from_size_align(bytes, 16).unwrap();
-        let mut given = self.shelf.take(layout);
+        let mut given = None;
         while given.is_none() {
-            let free = self.talc.counters().available_bytes;
+            let (kept, free) = (self.pieces.kept(), self.pieces.talc().counters().available_bytes);
             // SAFETY: it has a size.
-            given = unsafe { self.talc.allocate(whole(layout)) };
-            let now = self.talc.counters().available_bytes;
-            assert!(given.is_none() || free - now == taken(bytes), "of {bytes} bytes");
-            if given.is_none() && !self.clear(16) {
+            given = unsafe { self.pieces.take(layout) };
+            let cut = free - self.pieces.talc().counters().available_bytes;
+            let was_kept = self.pieces.kept() < kept;
+            let expected = if was_kept { 0 } else { taken(bytes) };
+            assert!(given.is_none() || cut == expected, "of {bytes} bytes");
+            if given.is_none() && !self.pieces.clear(16) {
                 break;
             }
         }
@@ -95,20 +92,9 @@ impl Heap {
         pieces.bytes += taken(bytes);
     }
 
-    /// Gives talc what is kept, `most` pieces at most. Returns whether there were any.
-    fn clear(&mut self, most: usize) -> bool {
-        let Self { talc, shelf, .. } = self;
-        // SAFETY: talc has given it for that.
-        shelf.clear(most, |piece, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) })
-    }
-
     fn free(&mut self, piece: NonNull<u8>, layout: Layout) {
         // SAFETY: it was given for that layout.
-        unsafe {
-            if !self.shelf.put(piece, layout) {
-                self.talc.deallocate(piece.as_ptr(), whole(layout));
-            }
-        }
+        unsafe { self.pieces.give_back(piece, layout) };
     }
 
     /// Gives the piece with that number back.
@@ -150,8 +136,8 @@ impl Heap {
 
     /// Bytes that are allocated, when nothing is kept.
     pub(crate) fn allocated(&mut self) -> usize {
-        self.clear(usize::MAX);
-        self.talc.counters().allocated_bytes
+        self.pieces.clear(usize::MAX);
+        self.pieces.talc().counters().allocated_bytes
     }
 }
 

@@ -7,12 +7,9 @@ use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mayfly_hypervisor::account::ShareId;
+use mayfly_hypervisor::pieces::Pieces;
 use mayfly_hypervisor::promises::{Promises, taken};
-use mayfly_hypervisor::shelf::{Shelf, whole};
 use mayfly_vm::platform::address::PAGE_SIZE;
-use talc::base::Talc;
-use talc::base::binning::DefaultBinning;
-use talc::source::Manual;
 
 use super::frames;
 use super::spin::SpinLock;
@@ -34,9 +31,7 @@ unsafe impl Sync for First {}
 static FIRST_PIECE: First = First(UnsafeCell::new([0; FIRST]));
 
 struct Counted {
-    talc: Talc<Manual, DefaultBinning>,
-    /// What was freed and is not talc's again.
-    shelf: Shelf,
+    pieces: Pieces,
     /// Bytes that it has.
     all: usize,
     /// Bytes that are taken, and the most that were at a time.
@@ -47,29 +42,23 @@ struct Counted {
 struct Heap(SpinLock<Counted>);
 
 #[global_allocator]
-static HEAP: Heap = Heap(SpinLock::new(Counted {
-    talc: Talc::new(Manual),
-    shelf: Shelf::new(),
-    all: 0,
-    taken: 0,
-    peak: 0,
-}));
+static HEAP: Heap =
+    Heap(SpinLock::new(Counted { pieces: Pieces::new(), all: 0, taken: 0, peak: 0 }));
 
 /// Pieces that talc is given back before the lock is free for a moment, for processors that wait for it. This processor looks
-/// for no interrupts until it has its piece: some caller has a lock. [`MOST`](mayfly_hypervisor::shelf::MOST) bounds that.
+/// for no interrupts until it has its piece: some caller has a lock. [`MOST_KEPT`](mayfly_hypervisor::pieces::MOST_KEPT) bounds that.
 const GIVEN_BACK_AT_ONCE: usize = 16;
 
 impl Counted {
-    /// A piece that is kept, or one of talc's.
+    /// As [`Pieces::take`].
     ///
     /// # Safety
     ///
     /// The size is not zero.
     #[inline]
     unsafe fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let kept = self.shelf.take(layout);
         // SAFETY: as the caller promises.
-        let given = kept.or_else(|| unsafe { self.talc.allocate(whole(layout)) })?;
+        let given = unsafe { self.pieces.take(layout) }?;
         self.taken += taken(layout.size());
         self.peak = self.peak.max(self.taken);
         Some(given)
@@ -86,11 +75,7 @@ impl Heap {
     unsafe fn take_after_clearing(&self, layout: Layout) -> Option<NonNull<u8>> {
         loop {
             let mut heap = self.0.lock();
-            let Counted { talc, shelf, .. } = &mut *heap;
-            // SAFETY: it has given them for these layouts, and nobody uses them.
-            let back =
-                |piece: NonNull<u8>, layout| unsafe { talc.deallocate(piece.as_ptr(), layout) };
-            let is_more = shelf.clear(GIVEN_BACK_AT_ONCE, back);
+            let is_more = heap.pieces.clear(GIVEN_BACK_AT_ONCE);
             // SAFETY: as the caller promises.
             let given = unsafe { heap.take(layout) };
             if given.is_some() || !is_more {
@@ -113,12 +98,9 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         let mut heap = self.0.lock();
         heap.taken -= taken(layout.size());
-        // SAFETY: it was given for that layout, and is not used any more, as the caller promises.
-        let is_kept =
-            NonNull::new(memory).is_some_and(|memory| unsafe { heap.shelf.put(memory, layout) });
-        if !is_kept {
-            // SAFETY: as above.
-            unsafe { heap.talc.deallocate(memory, whole(layout)) };
+        if let Some(memory) = NonNull::new(memory) {
+            // SAFETY: as the caller promises.
+            unsafe { heap.pieces.give_back(memory, layout) };
         }
     }
 }
@@ -137,7 +119,7 @@ pub(crate) fn prepare() {
 pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
     let mut heap = HEAP.0.lock();
     // SAFETY: the caller's promise.
-    if unsafe { heap.talc.claim(start, bytes) }.is_some() {
+    if unsafe { heap.pieces.claim(start, bytes) } {
         heap.all += bytes;
     }
 }

@@ -24,7 +24,7 @@ pub const MOST: usize = 96;
 struct Piece(*mut Self);
 
 /// What is kept.
-pub struct Shelf {
+pub(super) struct Shelf {
     /// The first piece of each size.
     first: [*mut Piece; SIZES],
     count: usize,
@@ -35,13 +35,18 @@ unsafe impl Send for Shelf {}
 
 impl Shelf {
     /// With nothing.
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { first: [null_mut(); SIZES], count: 0 }
+    }
+
+    /// How many pieces are kept.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// A piece for `layout`, if one is kept.
     #[inline]
-    pub fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+    pub(super) fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
         let first = self.first.get_mut(size_of(layout)?)?;
         let piece = NonNull::new(*first)?;
         // SAFETY: it is kept, so it was written by `put`, and nobody else has it.
@@ -56,7 +61,7 @@ impl Shelf {
     ///
     /// The allocator has given it for the [`whole`] of `layout`, and nobody uses it any more.
     #[inline]
-    pub unsafe fn put(&mut self, piece: NonNull<u8>, layout: Layout) -> bool {
+    pub(super) unsafe fn put(&mut self, piece: NonNull<u8>, layout: Layout) -> bool {
         let Some(first) = size_of(layout).and_then(|size| self.first.get_mut(size)) else {
             return false;
         };
@@ -73,7 +78,7 @@ impl Shelf {
 
     /// Calls `back` with pieces that are kept, `most` at most, and with the layouts for which the allocator has given them.
     /// They are kept no more. Returns whether there were any.
-    pub fn clear(&mut self, most: usize, mut back: impl FnMut(NonNull<u8>, Layout)) -> bool {
+    pub(super) fn clear(&mut self, most: usize, mut back: impl FnMut(NonNull<u8>, Layout)) -> bool {
         let before = self.count;
         for size in 0..SIZES {
             if before - self.count == most {
@@ -91,14 +96,8 @@ impl Shelf {
     }
 }
 
-impl Default for Shelf {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What the allocator is asked for, for a piece of `layout`: all that it takes in any case.
-pub fn whole(layout: Layout) -> Layout {
+pub(super) fn whole(layout: Layout) -> Layout {
     let (size, align) = (taken(layout.size()) - TAG, layout.align().max(UNIT));
     Layout::from_size_align(size, align).unwrap_or(layout)
 }

@@ -4,36 +4,32 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use mayfly_hypervisor::shelf::{MOST, Shelf, whole};
+use mayfly_hypervisor::pieces::{MOST_KEPT as MOST, Pieces};
 use proptest::prelude::*;
-use talc::base::Talc;
-use talc::base::binning::DefaultBinning;
-use talc::source::Manual;
 
 /// Bytes of the heap.
 const BYTES: usize = 1 << 18;
 
 struct Heap {
-    talc: Talc<Manual, DefaultBinning>,
-    shelf: Shelf,
+    pieces: Pieces,
     memory: *mut [u128],
 }
 
 impl Heap {
     fn new() -> Self {
         let memory = Box::into_raw(vec![0_u128; BYTES / size_of::<u128>()].into_boxed_slice());
-        let mut talc = Talc::new(Manual);
+        let mut pieces = Pieces::new();
         // SAFETY: nothing else uses it, until it is freed with this.
-        assert!(unsafe { talc.claim(memory.cast(), BYTES) }.is_some());
-        Self { talc, shelf: Shelf::new(), memory }
+        assert!(unsafe { pieces.claim(memory.cast(), BYTES) });
+        Self { pieces, memory }
     }
 
     /// As the real one: from what is kept, from talc, and from talc when that has all that was kept.
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let mut given = self.shelf.take(layout);
+        let mut given = None;
         while given.is_none() {
             // SAFETY: no layout of these tests is empty.
-            given = unsafe { self.talc.allocate(whole(layout)) };
+            given = unsafe { self.pieces.take(layout) };
             if given.is_none() && self.clear(16) == 0 {
                 return None;
             }
@@ -43,21 +39,14 @@ impl Heap {
 
     fn give_back(&mut self, piece: NonNull<u8>, layout: Layout) {
         // SAFETY: it was given for that layout, and is not used any more.
-        unsafe {
-            if !self.shelf.put(piece, layout) {
-                self.talc.deallocate(piece.as_ptr(), whole(layout));
-            }
-        }
+        unsafe { self.pieces.give_back(piece, layout) };
     }
 
     /// Gives talc what is kept, `most` pieces at most. Returns how many.
     fn clear(&mut self, most: usize) -> usize {
-        let (talc, mut count) = (&mut self.talc, 0);
-        let any = self.shelf.clear(most, |piece, layout| {
-            count += 1;
-            // SAFETY: talc has given it for that.
-            unsafe { talc.deallocate(piece.as_ptr(), layout) };
-        });
+        let before = self.pieces.kept();
+        let any = self.pieces.clear(most);
+        let count = before - self.pieces.kept();
         assert!(count <= most && any == (count > 0));
         count
     }
@@ -103,7 +92,7 @@ proptest! {
         frees in 30..70_u8,
     ) {
         let (mut heap, mut used) = (Heap::new(), Vec::<Used>::new());
-        let free = heap.talc.counters().available_bytes;
+        let free = heap.pieces.talc().counters().available_bytes;
         for (number, (layout, which, luck)) in steps.into_iter().enumerate() {
             if luck < frees && !used.is_empty() {
                 let piece = used.swap_remove(which.index(used.len()));
@@ -118,7 +107,7 @@ proptest! {
             heap.give_back(piece.0, piece.1);
         }
         prop_assert!(heap.clear(usize::MAX) <= MOST);
-        prop_assert_eq!(heap.talc.counters().available_bytes, free);
+        prop_assert_eq!(heap.pieces.talc().counters().available_bytes, free);
         prop_assert_eq!(heap.clear(usize::MAX), 0);
     }
 }
@@ -145,7 +134,7 @@ fn a_piece_of_all_there_is_can_be_had_though_pieces_are_kept() {
     for piece in pieces {
         heap.give_back(piece, small);
     }
-    let free = heap.talc.counters().available_bytes;
+    let free = heap.pieces.talc().counters().available_bytes;
     assert!(free < BYTES - MOST * 100, "{MOST} of them are kept");
     let large = Layout::from_size_align(BYTES - BYTES / 8, 8).unwrap();
     assert!(heap.take(large).is_some());
