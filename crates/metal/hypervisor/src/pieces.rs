@@ -1,4 +1,4 @@
-//! The pieces of the heap: talc cuts them, and what was freed lately is [kept](shelf) for the next that asks for so many bytes.
+//! The pieces of the heap: talc cuts them, and what was freed lately is kept for the next that asks for so many bytes.
 
 mod shelf;
 

@@ -9,6 +9,7 @@ use crate::bare::threads::{self, Name};
 
 #[cfg(target_arch = "aarch64")]
 mod arm64;
+mod arriving;
 mod memory;
 mod panic;
 #[cfg(target_arch = "x86_64")]

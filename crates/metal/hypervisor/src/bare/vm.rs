@@ -9,11 +9,13 @@ mod format;
 mod freeze;
 mod hearing;
 mod host;
+mod kept;
 mod live;
 mod machine;
 mod origin;
 mod relay;
 mod run;
+mod stop;
 mod template;
 mod vcpu;
 #[cfg(target_arch = "x86_64")]
@@ -27,6 +29,7 @@ pub(crate) use host::Host;
 pub(crate) use machine::Machine;
 pub(crate) use origin::Origin;
 pub(crate) use run::Run;
+pub(crate) use stop::Stop;
 pub(crate) use template::Template;
 pub(crate) use vcpu::{put, wait};
 #[cfg(target_arch = "x86_64")]

@@ -11,8 +11,8 @@ use super::parts::Outcome;
 
 use crate::bare::processor::timer;
 use crate::bare::threads;
-use crate::bare::vm::arch::{self, Processor, Seat, Stop, Stopped, processor};
-use crate::bare::vm::{Kinds, Run, TableFormat, put, wait};
+use crate::bare::vm::arch::{self, Processor, Seat, Stopped, processor};
+use crate::bare::vm::{Kinds, Run, Stop, TableFormat, put, wait};
 
 const NOT_AT_REST: &str = "a vCPU is not at rest";
 

@@ -12,7 +12,7 @@ mod state;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::Caches;
 
-pub(crate) use board::{Processor, Stop, answer, goes_off, no_port, processor, stop};
+pub(crate) use board::{Processor, answer, goes_off, no_port, processor, stop};
 pub(crate) use chipset::Chipset;
 pub(crate) use format::{IPA_BITS, vmid_bits, with_format};
 pub(crate) use load::load;
@@ -20,9 +20,9 @@ pub(crate) use mayfly_arm64::confinement::Confinement;
 pub(crate) use mayfly_arm64::machine::Reason;
 pub(crate) use mayfly_hypervisor::arm64::part::Part;
 pub(crate) use mayfly_hypervisor::arm64::state::Start;
-pub(crate) use model::{Model, NotLoaded, NotResumed, Resumed, Vcpus};
+pub(crate) use model::{Model, Resumed, Vcpus};
 pub(crate) use seat::Seat;
-pub(crate) use state::{NotKept, Stopped, save};
+pub(crate) use state::{Stopped, save};
 
 /// Why a VM of `plan` is not to be had on this architecture, if it is not.
 pub(crate) fn refused(plan: &Plan) -> Option<&'static str> {

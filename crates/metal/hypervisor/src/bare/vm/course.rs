@@ -9,11 +9,12 @@ use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Reason, Vm};
 
-use super::arch::{NotResumed, Start, generation, load};
+use super::arch::{Start, generation, load};
 use super::buses;
 use super::format::{Kinds, TableFormat};
 use super::hearing::Hearing;
 use super::host::Host;
+use super::kept::NotResumed;
 use super::live::Room;
 use super::machine::Machine;
 use super::origin::Origin;

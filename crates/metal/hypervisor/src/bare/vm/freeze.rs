@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::Needs;
 
-use super::arch::{Model, NotKept, NotLoaded, Stopped, save};
+use super::arch::{Model, Stopped, save};
+use super::kept::{NotKept, NotLoaded};
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;

@@ -29,8 +29,9 @@ use mayfly_hypervisor::needs::{CHUNK_BYTES, Needs};
 use mayfly_vm::Vm;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Model, NotResumed, Stopped};
+use super::arch::{Model, Stopped};
 use super::format::{Kinds, TableFormat};
+use super::kept::NotResumed;
 use super::machine::Machine;
 use super::run::Run;
 use super::template::Template;

@@ -11,8 +11,9 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, NotResumed, Resumed, Start, Stopped, Vcpus};
+use super::arch::{Chipset, Resumed, Start, Stopped, Vcpus};
 use super::counts::Counts;
+use super::kept::NotResumed;
 use super::origin::Origin;
 use super::relay::Relay;
 use super::template::Template;

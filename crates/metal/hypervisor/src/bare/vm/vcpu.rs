@@ -7,9 +7,10 @@ use mayfly_hypervisor::ending::End;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
-use super::arch::{Processor, Seat, Stop, Stopped, answer, goes_off, no_port, processor, stop};
+use super::arch::{Processor, Seat, Stopped, answer, goes_off, no_port, processor, stop};
 use super::format::{Kinds, TableFormat};
 use super::run::{OFF, Run};
+use super::stop::Stop;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::threads::kick::FAIL;

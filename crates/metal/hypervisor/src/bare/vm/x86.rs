@@ -12,11 +12,9 @@ mod seat;
 
 use mayfly_vm::Caches;
 
-pub(crate) use board::{Processor, Stop, answer, goes_off, no_port, processor, stop};
+pub(crate) use board::{Processor, answer, goes_off, no_port, processor, stop};
 pub(crate) use chipset::Chipset;
-pub(crate) use forks::{
-    Model, NotKept, NotLoaded, NotResumed, Resumed, Start, Stopped, Vcpus, save,
-};
+pub(crate) use forks::{Model, Resumed, Start, Stopped, Vcpus, save};
 pub(crate) use format::{vmid_bits, with_format};
 pub(crate) use load::load;
 pub(crate) use mayfly_hypervisor::x86::part::Part;

@@ -6,16 +6,17 @@
 //! on later, has changed nothing that others use, and stops.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use mayfly_arm64::{cache, cpu, spin, timer};
 use mayfly_hypervisor::arrival::{Arrival, Outcome};
 use mayfly_hypervisor::tree::Tree;
 use smccc::Smc;
 
+use crate::bare::boot::arriving::{ARRIVED, come_up, is_up};
 use crate::bare::processor::once::Once;
 use crate::bare::processor::this_cpu::Traits;
-use crate::bare::processor::{cpus, shared, this_cpu};
+use crate::bare::processor::{cpus, this_cpu};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 
@@ -39,14 +40,10 @@ unsafe extern "C" {
     fn secondary_start();
 }
 
-/// How many processors have come, this one included.
-static ARRIVED: AtomicU32 = AtomicU32::new(1);
-
 /// Prepares the rest of this processor, when it is known what all can do, and counts it as up.
 pub(super) fn prepare() {
     this_cpu::confine();
-    threads::adopt();
-    cpus::is_up();
+    is_up();
 }
 
 /// Starts the others, one after the other: those that come are numbered without a gap.
@@ -98,19 +95,9 @@ pub(super) fn start_others(machine: &Tree, table: u64) {
     }
 }
 
-/// Waits until all processors that have come are up.
-pub(super) fn wait_for_others() {
-    while cpus::count() < ARRIVED.load(Ordering::Relaxed) {
-        spin::relax();
-    }
-}
-
 /// What a processor other than the first does first in Rust.
 pub(super) extern "C" fn secondary(start: &'static Start) -> ! {
-    if !start.arrival.is_awaited() {
-        stop()
-    }
-    let is_ready = match this_cpu::arrive(start.number) {
+    let arrive = || match this_cpu::arrive(start.number) {
         Ok(traits) => {
             start.traits.set(traits);
             true
@@ -120,14 +107,7 @@ pub(super) extern "C" fn secondary(start: &'static Start) -> ! {
             false
         }
     };
-    if !start.arrival.finish(is_ready) {
-        stop()
-    }
-    while !shared::is_set() {
-        spin::relax();
-    }
-    prepare();
-    threads::idle()
+    come_up(&start.arrival, arrive, prepare, stop)
 }
 
 fn stop() -> ! {

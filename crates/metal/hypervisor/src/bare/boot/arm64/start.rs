@@ -10,6 +10,7 @@ use mayfly_hypervisor::board::{Board, Region};
 use mayfly_hypervisor::tree::{self, Method, Tree};
 
 use super::{cpus, map};
+use crate::bare::boot::arriving::wait_for_others;
 use crate::bare::boot::{memory, run};
 use crate::bare::devices::clock;
 use crate::bare::own;
@@ -117,7 +118,7 @@ fn prepare(machine: &Tree, tree: &[u8]) -> Result<(), &'static str> {
         interface: shared::shape(),
     });
     cpus::prepare();
-    cpus::wait_for_others();
+    wait_for_others();
     if let Some(number) = machine.uart_interrupt {
         gic.enable_shared(number, this_cpu::affinity(0));
     }

@@ -6,14 +6,15 @@
 
 use alloc::boxed::Box;
 use core::ptr::{addr_of, with_exposed_provenance_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use mayfly_hypervisor::arrival::{Arrival, Outcome};
 use mayfly_x86::bare::{apic, cpu, spin, timer};
 use mayfly_x86::svm::features::Features;
 
 use super::map;
-use crate::bare::processor::{cpus, shared, this_cpu};
+use crate::bare::boot::arriving::{ARRIVED, come_up, is_up};
+use crate::bare::processor::this_cpu;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 
@@ -47,9 +48,6 @@ unsafe extern "C" {
     static x86_trampoline_end: u8;
 }
 
-/// How many processors have come, this one included.
-static ARRIVED: AtomicU32 = AtomicU32::new(1);
-
 /// Puts the first instructions of the other processors where these start.
 ///
 /// # Safety
@@ -65,8 +63,7 @@ pub(super) unsafe fn place() {
 /// Prepares the rest of this processor, when it is known what all can do, and counts it as up.
 pub(super) fn prepare() {
     apic::interrupt_by_timer();
-    threads::adopt();
-    cpus::is_up();
+    is_up();
 }
 
 /// Starts those whose APICs have these IDs, one after the other: those that come are numbered without a gap. There are `most`
@@ -132,43 +129,28 @@ fn come(start: &Start, id: u32) -> Outcome {
     })
 }
 
-/// Waits until all processors that have come are up.
-pub(super) fn wait_for_others() {
-    while cpus::count() < ARRIVED.load(Ordering::Relaxed) {
-        spin::relax();
-    }
-}
-
 /// What a processor other than the first does first in Rust: from `second.S`.
 #[unsafe(no_mangle)]
 extern "C" fn x86_second(start: &'static Start) -> ! {
-    if !start.arrival.is_awaited() {
-        stop()
-    }
-    // SAFETY: the tables map all that it uses, and no-execute is on. The number is its own.
-    unsafe {
-        map::use_tables(start.table);
-        this_cpu::begin(start.number);
-    }
-    let is_ready = match this_cpu::arrive() {
-        Ok(features) if features == start.features => true,
-        Ok(features) => {
-            say!("mayfly: CPU {:#x} is not used: it has {features}", cpu::apic_id());
-            false
+    let arrive = || {
+        // SAFETY: the tables map all that it uses, and no-execute is on. The number is its own.
+        unsafe {
+            map::use_tables(start.table);
+            this_cpu::begin(start.number);
         }
-        Err(why) => {
-            say!("mayfly: CPU {:#x} is not used: {why}", cpu::apic_id());
-            false
+        match this_cpu::arrive() {
+            Ok(features) if features == start.features => true,
+            Ok(features) => {
+                say!("mayfly: CPU {:#x} is not used: it has {features}", cpu::apic_id());
+                false
+            }
+            Err(why) => {
+                say!("mayfly: CPU {:#x} is not used: {why}", cpu::apic_id());
+                false
+            }
         }
     };
-    if !start.arrival.finish(is_ready) {
-        stop()
-    }
-    while !shared::is_set() {
-        spin::relax();
-    }
-    prepare();
-    threads::idle()
+    come_up(&start.arrival, arrive, prepare, stop)
 }
 
 fn stop() -> ! {

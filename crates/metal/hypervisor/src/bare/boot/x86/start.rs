@@ -12,6 +12,7 @@ use x86_64::instructions::port::Port;
 
 use super::loaded::{self, LOW, Loaded};
 use super::{cpus, map};
+use crate::bare::boot::arriving::wait_for_others;
 use crate::bare::boot::{memory, run};
 use crate::bare::devices::clock;
 use crate::bare::own;
@@ -75,7 +76,7 @@ fn prepare(told: u64) -> Result<Board, String> {
     cpus::start_others(&ids, most_cpus(features), tables.root(), features);
     shared::set(Shared { features });
     cpus::prepare();
-    cpus::wait_for_others();
+    wait_for_others();
     // Where they are is not looked for.
     own::find(&[], &[], &mut |addresses| tables.add_device(addresses));
 

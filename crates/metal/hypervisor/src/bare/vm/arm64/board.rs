@@ -22,24 +22,12 @@ use crate::bare::processor::{masked, serve_others, trace};
 use crate::bare::threads;
 use crate::bare::vm::format::TableFormat;
 use crate::bare::vm::run::Run;
+use crate::bare::vm::stop::Stop;
 
 /// Numbers of [`Exit::Custom`](mayfly_vm::Exit::Custom), beside [`WAITS`].
 const CPU_OFF: u64 = 1;
 const SYSTEM_OFF: u64 = 2;
 const SYSTEM_RESET: u64 = 3;
-
-/// Why a vCPU stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// It waits for an interrupt.
-    Wait,
-    /// It turns itself off.
-    Off,
-    /// It powers the machine off.
-    SystemOff,
-    /// It restarts the machine.
-    SystemReset,
-}
 
 /// What a number of [`Exit::Custom`](mayfly_vm::Exit::Custom) means.
 pub(crate) fn stop(number: u64) -> Option<Stop> {

@@ -14,7 +14,7 @@ use mayfly_devices::psci::{Core, Psci};
 use mayfly_devices::virtio::{Mmio, NotDrained};
 use mayfly_hypervisor::arm64::state::{Fresh, Start};
 use mayfly_hypervisor::plan::Plan;
-use mayfly_state::{Error, State};
+use mayfly_state::State;
 use mayfly_vgic::{CpuInterface, NotCopied, Vgic, affinity};
 use mayfly_vm::GuestCaches;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -27,10 +27,19 @@ use crate::bare::devices::frames::Frames;
 use crate::bare::devices::{Devices, Look, Parts, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
+use crate::bare::vm::kept::{NotLoaded, NotResumed};
 use crate::bare::vm::origin::Origin;
 
 /// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
 pub(crate) type Vcpus = Vec<Option<Arc<Stopped>>>;
+
+/// A machine that goes on as another one was.
+pub(crate) struct Resumed {
+    pub(crate) chipset: Chipset,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) uart: SerialPort,
+    pub(crate) vcpus: Vcpus,
+}
 
 /// A machine as it was frozen.
 pub(crate) struct Model {
@@ -42,48 +51,6 @@ pub(crate) struct Model {
     devices: Raw,
     /// Those that go on as these share them, and copy them to where they run.
     vcpus: Vec<Arc<Stopped>>,
-}
-
-/// Why bytes make no model.
-#[derive(Debug)]
-pub(crate) enum NotLoaded {
-    OutOfMemory,
-    /// They are no state of such a machine.
-    Bytes(Error),
-}
-
-impl From<OutOfMemory> for NotLoaded {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-impl From<Error> for NotLoaded {
-    fn from(error: Error) -> Self {
-        Self::Bytes(error)
-    }
-}
-
-/// A machine that goes on as another one was.
-pub(crate) struct Resumed {
-    pub(crate) chipset: Chipset,
-    pub(crate) devices: Arc<Devices>,
-    pub(crate) uart: SerialPort,
-    pub(crate) vcpus: Vcpus,
-}
-
-/// Why no machine goes on as a model is.
-#[derive(Debug)]
-pub(crate) enum NotResumed {
-    OutOfMemory,
-    /// A part of the model is not at rest.
-    NotAtRest,
-}
-
-impl From<OutOfMemory> for NotResumed {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
 }
 
 impl From<NotDrained> for NotResumed {

@@ -16,6 +16,7 @@ use super::format::PA_RANGE;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::{Devices, Parts};
 use crate::bare::threads;
+use crate::bare::vm::kept::NotKept;
 
 /// A vCPU whose thread has ended, or that a thread is to go on as.
 pub(crate) struct Stopped {
@@ -40,21 +41,6 @@ impl Vcpu for Stopped {
     fn save(&self, to: &mut SectionWriter<'_, '_>) -> bool {
         self.registers.save(to);
         true
-    }
-}
-
-/// Why a run is not kept.
-#[derive(Debug)]
-pub(crate) enum NotKept {
-    /// There is no memory for what it was.
-    OutOfMemory,
-    /// A vCPU has no thread, or a part of it is not at rest.
-    NotStopped,
-}
-
-impl From<OutOfMemory> for NotKept {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
     }
 }
 

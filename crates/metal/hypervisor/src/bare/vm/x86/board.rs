@@ -20,6 +20,7 @@ use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::format::TableFormat;
 use crate::bare::vm::run::Run;
+use crate::bare::vm::stop::Stop;
 use crate::bare::world::memory::GuestMemory;
 
 /// Numbers of [`Exit::Custom`](mayfly_vm::Exit::Custom), beside those of the processor.
@@ -30,19 +31,6 @@ const NOTHING: u64 = 5;
 
 /// Bytes of the ports by which the guest turns its machine off, and resets it.
 const POWER_PORTS: u16 = 3;
-
-/// Why a vCPU stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// It waits for an interrupt.
-    Wait,
-    /// It cannot go on, and its run ends.
-    Off,
-    /// It powers the machine off.
-    SystemOff,
-    /// It restarts the machine.
-    SystemReset,
-}
 
 /// What a number of [`Exit::Custom`](mayfly_vm::Exit::Custom) means.
 pub(crate) fn stop(number: u64) -> Option<Stop> {

@@ -6,16 +6,15 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use mayfly_hypervisor::plan::Plan;
-use mayfly_state::Error;
 use mayfly_vapic::LocalApic;
 use mayfly_vm::GuestCaches;
-use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::chipset::Chipset;
 use crate::bare::devices::Devices;
 use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::frames::Frames;
 use crate::bare::threads::kick::Places;
+use crate::bare::vm::kept::{NotKept, NotLoaded, NotResumed};
 use crate::bare::vm::origin::Origin;
 
 /// Where a vCPU begins.
@@ -36,35 +35,8 @@ pub(crate) struct Stopped {
     pub(crate) caches: GuestCaches,
 }
 
-/// What the vCPUs of a run go on as, by their numbers.
+/// What the vCPUs of a run go on as, by their numbers: each is there until its thread has taken it.
 pub(crate) type Vcpus = Vec<Option<Arc<Stopped>>>;
-
-/// Why a run is not kept.
-#[derive(Debug)]
-pub(crate) enum NotKept {
-    OutOfMemory,
-    NotStopped,
-}
-
-/// Why bytes make no model.
-#[derive(Debug)]
-pub(crate) enum NotLoaded {
-    OutOfMemory,
-    Bytes(Error),
-}
-
-/// Why no machine goes on as a model is.
-#[derive(Debug)]
-pub(crate) enum NotResumed {
-    OutOfMemory,
-    NotAtRest,
-}
-
-impl From<OutOfMemory> for NotResumed {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
 
 /// A machine that goes on as another one was.
 pub(crate) struct Resumed {

@@ -82,7 +82,7 @@ impl GuestMemory {
         if self.image.is_none() {
             return Ok(None);
         }
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
             Some(_) => Ok(None),
             None => self.image_page(address),
@@ -176,7 +176,7 @@ impl GuestMemory {
 
     /// The word of the table of the 2 MiB around `address`, which is no block; made if there is none. Under the lock.
     pub(super) fn table(&self, address: u64) -> Result<u64, HostFault> {
-        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let word = self.word_of(address)?;
         if word.load(Ordering::Relaxed) == 0 {
             let table = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
             self.frames.fetch_add(1, Ordering::Relaxed);
