@@ -6,35 +6,23 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use mayfly_memslot::{DirtyBitmap, PAGE_SIZE, SlotId};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Level, Permissions};
-use mayfly_vm::{
-    CacheCapabilities, CacheOp, Caches, Change, Config, InstructionCaches, Protection, Reason,
-    Resolved, SlotZap, Vm,
-};
+use mayfly_stage2::Level;
+use mayfly_vm::{CacheOp, Change, InstructionCaches, Protection, Reason, Resolved};
 
 use crate::caches::turn;
-use crate::common::{Kept, Setup, TestVcpu, TestVm, hva, read, region, translation, write};
-
-const KINDS: [InstructionCaches; 3] =
-    [InstructionCaches::Coherent, InstructionCaches::Physical, InstructionCaches::Virtual];
-
-const RW: Permissions = Permissions::READ.union(Permissions::WRITE);
+use crate::common::{Kept, Setup, TestVcpu, TestVm, hva, read, translation, write};
+use crate::instructions::{self, KINDS, RW};
 
 /// The frame behind the first page of slot 0.
 const FIRST: Pfn = Pfn::new(0x1_0000_0000 / PAGE_SIZE);
 
-/// A VM that tracks, with two vCPUs whose caches are off, and a slot of a block at guest frame 0, of which the host says
-/// `kind`.
+/// As [`instructions::tracked`]; the host says `kind` of the memory.
 fn tracked(
-    instructions: InstructionCaches,
+    caches: InstructionCaches,
     kind: impl Fn(Resolved) -> Resolved + Send + 'static,
 ) -> (Setup, TestVm, [TestVcpu; 2]) {
-    let setup = Setup::new(SlotZap::Range);
-    setup.caches.set_capabilities(CacheCapabilities { instructions, fgt: false });
+    let (setup, vm, vcpus) = instructions::tracked(caches);
     setup.memory.set_kind(move |_, _, usual| kind(usual));
-    let vm = Vm::create(Config { caches: Caches::Tracked, ..setup.config() }).unwrap();
-    let vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
-    vm.set_memory_region(&region(0, 0, Level::MIB2.pages())).unwrap();
     (setup, vm, vcpus)
 }
 

@@ -4,15 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::thread::spawn;
 
-use mayfly_memslot::{Hva, PAGE_SIZE, Region};
+use mayfly_memslot::PAGE_SIZE;
 use mayfly_platform::Op;
-use mayfly_stage2::Permissions;
 use mayfly_vm::{Exit, Reason, Resolved, SlotZap};
 
 use crate::common::changes::ChangesAny;
-use crate::common::{
-    Outcome, Setup, TestVcpu, TestVm, hva, joined, read, region, translation, write,
-};
+use crate::common::{Outcome, Setup, TestVcpu, TestVm, hva, joined, read, write};
+use crate::notifier_in_place::{alias, at, found};
 
 /// The frame of the first page of slot 0, and the one that it gets.
 const OLD: u64 = 0x1_0000_0000 / PAGE_SIZE;
@@ -25,7 +23,7 @@ fn at_places(places: &[u64]) -> (Setup, TestVm, TestVcpu) {
     let vm = setup.vm();
     let vcpu = vm.create_vcpu(0).unwrap();
     for (index, &gfn) in (0..).zip(places) {
-        vm.set_memory_region(&Region { backing: hva(0, 0), ..region(index, gfn, 8) }).unwrap();
+        vm.set_memory_region(&alias(index, gfn, 8)).unwrap();
     }
     (setup, vm, vcpu)
 }
@@ -40,16 +38,6 @@ fn copied(setup: &Setup, vm: &TestVm) {
             setup.memory.move_page(hva(0, 0), OWN);
         },
     );
-}
-
-fn in_frame(pfn: u64) -> Outcome {
-    Outcome::Memory(Hva::new(pfn * PAGE_SIZE))
-}
-
-/// The frame at `gfn`, and whether it can be written.
-fn found(vcpu: &mut TestVcpu, gfn: u64) -> Option<(u64, bool)> {
-    let (_, leaf) = translation(vcpu, gfn)?;
-    Some((leaf.pfn.get(), leaf.permissions.contains(Permissions::WRITE)))
 }
 
 #[test]
@@ -69,7 +57,7 @@ fn a_page_that_no_cpu_has_is_copied_and_then_found_and_no_tlb_is_asked() {
     assert_eq!(setup.hardware.take_invalidations(), []);
     assert_eq!(setup.hardware.charged(Op::EntriesWritten(1)), written);
     setup.memory.move_page(hva(0, 0), OWN);
-    assert_eq!(write(&mut vcpu, 0x10 * PAGE_SIZE, &[1]), in_frame(OWN), "the bracket is over");
+    assert_eq!(write(&mut vcpu, 0x10 * PAGE_SIZE, &[1]), at(OWN), "the bracket is over");
 }
 
 #[test]
@@ -78,7 +66,7 @@ fn wherever_it_is_mapped_it_is_replaced_in_place_and_no_access_faults() {
     for mapped in [&places[..1], &places[1..2], &places[5..], &places[..], &[]] {
         let (setup, vm, mut vcpu) = at_places(&places);
         for gfn in mapped {
-            assert_eq!(read(&mut vcpu, gfn * PAGE_SIZE, 1), in_frame(OLD));
+            assert_eq!(read(&mut vcpu, gfn * PAGE_SIZE, 1), at(OLD));
         }
         setup.memory.take_asked();
         copied(&setup, &vm);
@@ -87,7 +75,7 @@ fn wherever_it_is_mapped_it_is_replaced_in_place_and_no_access_faults() {
             assert_eq!(found(&mut vcpu, gfn), expected, "{gfn:#x} of {mapped:x?}");
         }
         for gfn in mapped {
-            assert_eq!(write(&mut vcpu, gfn * PAGE_SIZE, &[1]), in_frame(OWN));
+            assert_eq!(write(&mut vcpu, gfn * PAGE_SIZE, &[1]), at(OWN));
         }
         assert_eq!(setup.memory.take_asked(), [], "{mapped:x?}");
     }
@@ -99,7 +87,7 @@ fn a_fault_that_has_found_the_old_frame_is_refused() {
     let setup = Arc::new(setup);
     let (host, told) = (setup.clone(), vm.clone());
     setup.memory.when_asked(move || copied(&host, &told));
-    assert_eq!(read(&mut vcpu, 0x10 * PAGE_SIZE, 1), in_frame(OWN));
+    assert_eq!(read(&mut vcpu, 0x10 * PAGE_SIZE, 1), at(OWN));
     assert_eq!(setup.hardware.charged(Op::FaultRefused), 1);
 }
 
@@ -107,7 +95,7 @@ fn a_fault_that_has_found_the_old_frame_is_refused() {
 fn where_tlbs_may_remember_the_old_frame_they_forget_it_before_the_new_one_is_found() {
     let (setup, vm, mut vcpu) = at_places(&[0x10]);
     let setup = Arc::new(setup);
-    assert_eq!(read(&mut vcpu, 0x10 * PAGE_SIZE, 1), in_frame(OLD));
+    assert_eq!(read(&mut vcpu, 0x10 * PAGE_SIZE, 1), at(OLD));
     setup.hardware.take_invalidations();
     let (host, told) = (setup.clone(), vm.clone());
     // Another change has just emptied the entry, and the TLBs have not heard of it.
@@ -127,7 +115,7 @@ fn a_host_that_changes_a_page_while_it_is_asked_is_asked_again_at_once() {
     setup
         .memory
         .set_kind(move |_, _, usual| Resolved { changed: std::mem::take(&mut is_first), ..usual });
-    assert_eq!(write(&mut vcpu, 0x10 * PAGE_SIZE, &[1]), in_frame(OWN));
+    assert_eq!(write(&mut vcpu, 0x10 * PAGE_SIZE, &[1]), at(OWN));
     assert_eq!(setup.memory.take_asked(), [(hva(0, 0), true); 2]);
     assert_eq!(setup.hardware.charged(Op::FaultRefused), 0, "nothing was mapped in vain");
     assert_eq!(found(&mut vcpu, 0x10), Some((OWN, true)));

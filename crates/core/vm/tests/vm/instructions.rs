@@ -14,10 +14,10 @@ use crate::common::changes::ChangesAny;
 use crate::common::{Kept, Outcome, Setup, TestVcpu, TestVm, hva, read, region, write};
 use crate::kinds::fetch;
 
-const KINDS: [InstructionCaches; 3] =
+pub(crate) const KINDS: [InstructionCaches; 3] =
     [InstructionCaches::Coherent, InstructionCaches::Physical, InstructionCaches::Virtual];
 
-const RW: Permissions = Permissions::READ.union(Permissions::WRITE);
+pub(crate) const RW: Permissions = Permissions::READ.union(Permissions::WRITE);
 
 /// Pages of a block.
 const BLOCK: u64 = Level::MIB2.pages();
@@ -28,7 +28,7 @@ fn pfn(page: u64) -> Pfn {
 }
 
 /// A VM that tracks, with two vCPUs whose caches are off, and a slot of a block at guest frame 0.
-fn tracked(instructions: InstructionCaches) -> (Setup, TestVm, [TestVcpu; 2]) {
+pub(crate) fn tracked(instructions: InstructionCaches) -> (Setup, TestVm, [TestVcpu; 2]) {
     let setup = Setup::new(SlotZap::Range);
     setup.caches.set_capabilities(CacheCapabilities { instructions, fgt: false });
     let vm = Vm::create(Config { caches: Caches::Tracked, ..setup.config() }).unwrap();

@@ -27,7 +27,7 @@ const OWN: u64 = 0x8888;
 const PLACES: [u64; 2] = [0x10, 0x8000];
 
 /// A slot over the host memory of slot 0.
-fn alias(index: u16, gfn: u64, pages: u64) -> Region<Hva> {
+pub(crate) fn alias(index: u16, gfn: u64, pages: u64) -> Region<Hva> {
     Region { backing: hva(0, 0), ..region(index, gfn, pages) }
 }
 
@@ -74,7 +74,7 @@ fn unshare(setup: &Setup, vm: &TestVm) {
 }
 
 /// The frame at `gfn`, and whether it can be written.
-fn found(vcpu: &mut TestVcpu, gfn: u64) -> Option<(u64, bool)> {
+pub(crate) fn found(vcpu: &mut TestVcpu, gfn: u64) -> Option<(u64, bool)> {
     let (_, leaf) = translation(vcpu, gfn)?;
     Some((leaf.pfn.get(), leaf.permissions.contains(Permissions::WRITE)))
 }
@@ -83,7 +83,7 @@ fn everywhere(vcpu: &mut TestVcpu) -> [Option<(u64, bool)>; 2] {
     PLACES.map(|gfn| found(vcpu, gfn))
 }
 
-fn at(pfn: u64) -> Outcome {
+pub(crate) fn at(pfn: u64) -> Outcome {
     Outcome::Memory(Hva::new(pfn * PAGE_SIZE))
 }
 
