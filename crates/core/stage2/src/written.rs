@@ -12,10 +12,10 @@ use core::ops::Range;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
-use crate::range::{At, Budget, Slice, Visitor};
+use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
 use crate::zap::Told;
-use crate::{Entry, Format, Leaf, MemoryType, Permissions, Role, Stage2};
+use crate::{Entry, Format, Leaf, MemoryType, Permissions, Role, Stage2, State};
 
 impl<F: Format> Stage2<F> {
     /// Takes the marks of `gfns`, and with each the right to write, in the roots of [`Role::MARKED`], slice by slice.
@@ -108,6 +108,15 @@ impl<F: Format> Visitor<F> for TakeWritten<'_> {
             self.told.add(at.gfn, at.level, leaf);
         }
         done
+    }
+
+    /// Those without a mark, which most are: nothing is done with them.
+    fn leaves(&mut self, run: &Run<'_>) -> u32 {
+        let is_unmarked = |number: &u32| {
+            let entry = run.cell::<F>(*number).load();
+            entry.state(run.level) == State::Leaf && !entry.to_leaf(run.level).written
+        };
+        (0..run.count).take_while(is_unmarked).count() as u32
     }
 
     fn table(&mut self, _root: &Root<F>, at: &At<'_, F>, _table: Pfn) -> Option<u32> {

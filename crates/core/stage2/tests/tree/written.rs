@@ -92,8 +92,9 @@ fn all_marks_are_told_however_many_and_however_short_the_slices() {
     for entries in [1, 7, 1000] {
         let world = World::<Ept>::new(64);
         let vcpu = world.vcpu(MARKED);
-        for gfn in (0..1024).filter(|gfn| gfn % 4 != 3) {
-            map(&world, &vcpu, gfn, Level::PAGE, &written(0x1000 + gfn)).unwrap();
+        for gfn in 0..1024 {
+            let page = Leaf { written: gfn % 4 != 3, ..leaf(0x1000 + gfn, READ_WRITE) };
+            map(&world, &vcpu, gfn, Level::PAGE, &page).unwrap();
         }
         let slice = Slice { entries, ..UNHURRIED };
         let pages: Vec<u64> = taken(&world, 0..2048, slice)
