@@ -184,17 +184,19 @@ impl Mmio<Balloon> {
     }
 
     /// Takes pages of the next chain of a queue, and gives it back when all of it was taken; whether there was one.
+    #[inline(never)]
     fn take_next(
         &mut self,
         queue: usize,
         memory: &impl GuestMemory,
         free: &mut impl FnMut(&[Range<u64>], Contents),
     ) -> Result<bool, Malformed> {
-        let Some(head) = self.next_chain(queue, memory)? else { return Ok(false) };
+        let mut chain = Chain::new();
+        let Some(head) = self.next_chain(queue, &mut chain, memory)? else { return Ok(false) };
         let is_over = match queue {
-            INFLATE => self.give_inflated(memory, free)?,
+            INFLATE => self.give_inflated(&chain, memory, free)?,
             REPORT => {
-                self.give_reported(free)?;
+                self.give_reported(&chain, free)?;
                 true
             }
             // The driver takes pages out of the balloon: each gets memory when the guest touches it.
@@ -210,11 +212,12 @@ impl Mmio<Balloon> {
     /// these are its last ones.
     fn give_inflated(
         &mut self,
+        chain: &Chain,
         memory: &impl GuestMemory,
         free: &mut impl FnMut(&[Range<u64>], Contents),
     ) -> Result<bool, Malformed> {
         let begin = self.device().taken;
-        let (queue, chain) = self.queue(INFLATE);
+        let queue = self.queue(INFLATE);
         if chain.writable() != 0 {
             return Err(Malformed);
         }
@@ -232,12 +235,12 @@ impl Mmio<Balloon> {
     /// Gives pages to `free` that the driver reports as free: the pieces of the chain that was found, which the device may
     /// write.
     fn give_reported(
-        &mut self,
+        &self,
+        chain: &Chain,
         free: &mut impl FnMut(&[Range<u64>], Contents),
     ) -> Result<(), Malformed> {
         let is_poisoned = self.has_agreed(feature::PAGE_POISON);
         let poison = self.device().poison;
-        let (_, chain) = self.queue(REPORT);
         if chain.readable() != 0 {
             return Err(Malformed);
         }

@@ -1,6 +1,8 @@
 //! A chain of descriptors: what a driver gives to its device at a time. The device reads all of it once, and checks it,
 //! before it does anything with it.
 
+use arrayvec::ArrayVec;
+
 use crate::memory::{BadAddress, GuestMemory};
 
 /// The most descriptors of a chain, besides one that points to others. A device tells its driver of fewer.
@@ -57,24 +59,23 @@ impl Table {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Segment {
     address: u64,
     len: u32,
 }
 
-/// Bytes that the device reads, then bytes that it writes, in pieces anywhere in the guest's memory.
+/// Bytes that the device reads, then bytes that it writes, in pieces anywhere in the guest's memory. It has 2 KiB, of which
+/// nothing is written before it is needed: whoever serves a queue has one on its stack.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    segments: [Segment; MAX_SEGMENTS],
+    segments: ArrayVec<Segment, MAX_SEGMENTS>,
     readable: usize,
-    len: usize,
 }
 
 impl Chain {
     pub(crate) const fn new() -> Self {
-        let none = Segment { address: 0, len: 0 };
-        Self { segments: [none; MAX_SEGMENTS], readable: 0, len: 0 }
+        Self { segments: ArrayVec::new_const(), readable: 0 }
     }
 
     /// Reads the chain that begins at descriptor `head` of `table`. One that ends in a circle has more descriptors than a
@@ -87,7 +88,8 @@ impl Chain {
         mut indirect: bool,
         memory: &impl GuestMemory,
     ) -> Result<(), Malformed> {
-        (self.readable, self.len) = (0, 0);
+        self.segments.clear();
+        self.readable = 0;
         let mut descriptor = table.get(head, memory)?;
         loop {
             if descriptor.flags & INDIRECT != 0 {
@@ -114,14 +116,13 @@ impl Chain {
     fn push(&mut self, descriptor: &Descriptor) -> Result<(), Malformed> {
         let Descriptor { address, len, flags, .. } = *descriptor;
         let ends = address.checked_add(u64::from(len)).is_some();
-        let in_order = flags & WRITE != 0 || self.readable == self.len;
+        let in_order = flags & WRITE != 0 || self.readable == self.segments.len();
         if len == 0 || !ends || !in_order {
             return Err(Malformed);
         }
-        *self.segments.get_mut(self.len).ok_or(Malformed)? = Segment { address, len };
-        self.len += 1;
+        self.segments.try_push(Segment { address, len }).map_err(|_| Malformed)?;
         if flags & WRITE == 0 {
-            self.readable = self.len;
+            self.readable = self.segments.len();
         }
         Ok(())
     }
@@ -133,12 +134,12 @@ impl Chain {
 
     /// How many bytes the device writes.
     pub(crate) fn writable(&self) -> u64 {
-        total(&self.segments[self.readable..self.len])
+        total(&self.segments[self.readable..])
     }
 
     /// The pieces that the device writes, by their addresses and bytes.
     pub(crate) fn written(&self) -> impl Iterator<Item = (u64, u64)> {
-        let pieces = self.segments.get(self.readable..self.len).unwrap_or_default();
+        let pieces = &self.segments[self.readable..];
         pieces.iter().map(|piece| (piece.address, piece.len.into()))
     }
 
@@ -170,7 +171,7 @@ impl Chain {
         len: usize,
         copy: impl FnMut(u64, usize, usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        pieces(&self.segments[self.readable..self.len], offset, len, copy)
+        pieces(&self.segments[self.readable..], offset, len, copy)
     }
 
     /// Reads from `offset` into what the device reads.

@@ -7,7 +7,7 @@
 use mayfly_state::{Error, SectionReader, SectionWriter};
 
 use super::backend::{Backend, sealed};
-use super::chain::Malformed;
+use super::chain::{Chain, Malformed};
 use super::mmio::Mmio;
 use super::queue::Used;
 use crate::memory::GuestMemory;
@@ -100,14 +100,16 @@ impl Mmio<Console> {
         self.unless_malformed(taken, None)
     }
 
+    #[inline(never)]
     fn take_output(
         &mut self,
         into: &mut [u8],
         memory: &impl GuestMemory,
     ) -> Result<Option<usize>, Malformed> {
-        let Some(head) = self.next_chain(TRANSMIT, memory)? else { return Ok(None) };
+        let mut chain = Chain::new();
+        let Some(head) = self.next_chain(TRANSMIT, &mut chain, memory)? else { return Ok(None) };
         let begin = self.device().taken;
-        let (queue, chain) = self.queue(TRANSMIT);
+        let queue = self.queue(TRANSMIT);
         if chain.writable() != 0 {
             return Err(Malformed);
         }
@@ -156,7 +158,7 @@ impl Mmio<Console> {
             match self.unless_malformed(delivered, None) {
                 None => return,
                 // A driver may offer others all the time.
-                Some(0) if missing + 1 >= self.queue(RECEIVE).0.size => return,
+                Some(0) if missing + 1 >= self.queue(RECEIVE).size => return,
                 Some(0) => missing += 1,
                 Some(_) => {}
             }
@@ -164,10 +166,11 @@ impl Mmio<Console> {
     }
 
     /// Fills the next buffer, if there is one. Returns how many bytes it has taken: none if it is not there.
+    #[inline(never)]
     fn deliver_next(&mut self, memory: &impl GuestMemory) -> Result<Option<usize>, Malformed> {
-        let Some(head) = self.next_chain(RECEIVE, memory)? else { return Ok(None) };
+        let mut chain = Chain::new();
+        let Some(head) = self.next_chain(RECEIVE, &mut chain, memory)? else { return Ok(None) };
         let Console { waiting, count, .. } = *self.device();
-        let (_, chain) = self.queue(RECEIVE);
         if chain.readable() != 0 {
             return Err(Malformed);
         }

@@ -44,7 +44,6 @@ pub enum Served {
 #[derive(Debug)]
 pub struct Mmio<D> {
     device: D,
-    chain: Chain,
     queues: [Queue; MAX_QUEUES],
     /// Which queue the driver speaks of.
     selected: u32,
@@ -66,7 +65,6 @@ impl<D: Device> Mmio<D> {
     pub fn new(device: D) -> Self {
         Self {
             device,
-            chain: Chain::new(),
             queues: [Queue::new(); MAX_QUEUES],
             selected: 0,
             epoch: 0,
@@ -258,15 +256,17 @@ impl<D: Device> Mmio<D> {
         self.unless_malformed(served, Served::Nothing)
     }
 
+    /// Not inlined, as others that have a chain: its caller's stack has room for that while it is here.
+    #[inline(never)]
     fn serve_next(&mut self, queue: usize, memory: &impl GuestMemory) -> Result<Served, Malformed> {
         let (rules, features) = (self.rules(), self.features);
-        let Self { queues, chain, device, .. } = self;
-        let queue = &mut queues[queue];
-        let Some(head) = queue.next(rules, chain, memory)? else {
+        let Self { queues, device, .. } = self;
+        let (queue, mut chain) = (&mut queues[queue], Chain::new());
+        let Some(head) = queue.next(rules, &mut chain, memory)? else {
             let more = queue.rest(rules, memory)?;
             return Ok(if more { Served::One } else { Served::Nothing });
         };
-        let written = device.serve(chain, features, memory)?;
+        let written = device.serve(&chain, features, memory)?;
         if queue.complete(rules, Used { head, written }, memory)? {
             self.tell();
         }
@@ -319,19 +319,24 @@ impl<D: Device> Mmio<D> {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// A queue, and room for a chain.
-    pub(super) fn queue(&mut self, queue: usize) -> (&mut Queue, &mut Chain) {
-        (&mut self.queues[queue], &mut self.chain)
+    pub(super) fn queue(&mut self, queue: usize) -> &mut Queue {
+        &mut self.queues[queue]
     }
 
-    /// The next chain of a queue; its head. Where there is none, the driver tells when there is.
+    /// A queue, and what is behind the registers.
+    pub(super) fn queue_and_device(&mut self, queue: usize) -> (&mut Queue, &mut D) {
+        (&mut self.queues[queue], &mut self.device)
+    }
+
+    /// The next chain of a queue, in `chain`; its head. Where there is none, the driver tells when there is.
     pub(super) fn next_chain(
         &mut self,
         queue: usize,
+        chain: &mut Chain,
         memory: &impl GuestMemory,
     ) -> Result<Option<u16>, Malformed> {
         let rules = self.rules();
-        let (queue, chain) = self.queue(queue);
+        let queue = self.queue(queue);
         match queue.next(rules, chain, memory)? {
             // Looked for again once: a driver that takes back what it has offered is not followed.
             None if queue.rest(rules, memory)? => queue.next(rules, chain, memory),
@@ -347,7 +352,7 @@ impl<D: Device> Mmio<D> {
         memory: &impl GuestMemory,
     ) -> Result<(), Malformed> {
         let rules = self.rules();
-        if self.queue(queue).0.complete(rules, used, memory)? {
+        if self.queue(queue).complete(rules, used, memory)? {
             self.tell();
         }
         Ok(())

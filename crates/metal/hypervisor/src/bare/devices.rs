@@ -411,7 +411,7 @@ impl Devices {
     ) -> Result<(), NoMemory> {
         let ram = Ram::new(memory);
         let is_over = || ram.is_short() || is_ending();
-        // Of some KiB, all of which a new one fills with zeroes.
+        // Of some KiB.
         let mut packet = Packet::new();
         loop {
             let seen = self.bell.rung();

@@ -221,7 +221,7 @@ impl Mmio<Remote> {
         let (rules, epoch) = (self.rules(), self.epoch());
         let agreed = self.agreed();
         let is_through = super::is_through(agreed);
-        let (queue, _) = self.queue(QUEUE);
+        let queue = self.queue(QUEUE);
         let head = loop {
             if let Some(head) = queue.next(rules, &mut request.chain, memory)? {
                 break head;
@@ -303,7 +303,7 @@ impl Mmio<Remote> {
         let written = request::end(&request.chain, status, written, memory)?;
         let rules = self.rules();
         let used = Used { head: request.head, written };
-        if self.queue(QUEUE).0.complete(rules, used, memory)? {
+        if self.queue(QUEUE).complete(rules, used, memory)? {
             self.tell();
         }
         Ok(())

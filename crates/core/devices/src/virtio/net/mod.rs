@@ -94,12 +94,14 @@ pub struct Net {
     is_up: bool,
     /// Whose frames are in its driver's ring.
     senders: Senders,
+    /// Where a frame goes, while it is received: its sender's stack has no room for that.
+    room: Chain,
 }
 
 impl Net {
     /// A card with that address, which is on a network.
     pub const fn new(mac: Mac) -> Self {
-        Self { mac, announces: false, is_up: true, senders: Senders::new(0) }
+        Self { mac, announces: false, is_up: true, senders: Senders::new(0), room: Chain::new() }
     }
 
     /// Its address.

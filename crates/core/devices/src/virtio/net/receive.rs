@@ -90,7 +90,7 @@ impl Mmio<Net> {
             return 0;
         }
         let rules = self.rules();
-        let (queue, chain) = self.queue(RECEIVE);
+        let (queue, Net { room: chain, .. }) = self.queue_and_device(RECEIVE);
         let (mut taken, mut count) = (0, 0);
         // What makes no sense is found when a frame comes.
         // And a driver that offers more meanwhile is not followed beyond what fits in its ring.
@@ -132,17 +132,17 @@ impl Mmio<Net> {
             Ok(true) => self.receive_into(frame, source, memory),
             Err(malformed) => Err(malformed),
         };
-        let taken = self.queue(RECEIVE).0.taken();
+        let taken = self.queue(RECEIVE).taken();
         self.device_mut().senders.took(from, taken);
         self.unless_malformed(received, Err(Lost::NotWorking))
     }
 
     fn admits(&mut self, from: u64, memory: &impl GuestMemory) -> Result<bool, Malformed> {
         let rules = self.rules();
-        let (queue, _) = self.queue(RECEIVE);
+        let queue = self.queue(RECEIVE);
         let (offered, taken) = (queue.offered(memory)?, queue.taken());
         let is_admitted = self.device_mut().senders.admits(from, offered, taken);
-        Ok(is_admitted || self.queue(RECEIVE).0.may_be_waited_for(rules, memory)?)
+        Ok(is_admitted || self.queue(RECEIVE).may_be_waited_for(rules, memory)?)
     }
 
     fn receive_into(
@@ -153,7 +153,7 @@ impl Mmio<Net> {
     ) -> Result<Result<(), Lost>, Malformed> {
         let (rules, merges) = (self.rules(), self.has_agreed(feature::MERGE));
         let total = frame.len().saturating_add(HEADER);
-        let (queue, chain) = self.queue(RECEIVE);
+        let (queue, Net { room: chain, .. }) = self.queue_and_device(RECEIVE);
         let mut heads = [0; MOST_BUFFERS];
         let (mut count, mut done, mut places) = (0, 0, [0; 2]);
         while done < total {

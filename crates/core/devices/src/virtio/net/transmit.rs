@@ -171,7 +171,7 @@ impl Mmio<Net> {
         memory: &impl GuestMemory,
     ) -> Result<bool, Malformed> {
         let (rules, epoch) = (self.rules(), self.epoch());
-        let (queue, _) = self.queue(TRANSMIT);
+        let queue = self.queue(TRANSMIT);
         // Until it is known: what was left to be done of the frame before is not checked against this one.
         packet.offload = Err(BadPacket);
         let head = loop {
@@ -212,7 +212,7 @@ impl Mmio<Net> {
     /// quarter of its queue, is told at once: it may be waiting for that to send more.
     pub fn give_back_untold(&mut self, packet: &Packet, memory: &impl GuestMemory) {
         if self.complete_frame(packet, memory) || self.is_untold() {
-            let frames = (self.queue(TRANSMIT).0.size / 4).clamp(1, MOST_FRAMES_UNTOLD);
+            let frames = (self.queue(TRANSMIT).size / 4).clamp(1, MOST_FRAMES_UNTOLD);
             self.tell_later(packet.len().max(MOST_UNTOLD / u64::from(frames)), MOST_UNTOLD);
         }
     }
@@ -235,7 +235,7 @@ impl Mmio<Net> {
         }
         let rules = self.rules();
         let used = Used { head: packet.head, written: 0 };
-        let done = self.queue(TRANSMIT).0.complete(rules, used, memory);
+        let done = self.queue(TRANSMIT).complete(rules, used, memory);
         self.unless_malformed(done, false)
     }
 }
