@@ -17,7 +17,9 @@
 //!   present. It is behind by [`CREDIT`] of its own processor time at most: what it has not used before is lost.
 //! - A share that has not run for [`FORGOTTEN`] has no debt. So a virtual time is never compared with one that is older.
 //!
-//! **Within a share** it is the same again, with the processor time of each thread, and [`THREAD_CREDIT`].
+//! **Within a share** it is the same again, with the processor time of each thread, and [`THREAD_CREDIT`]. A thread [in the
+//! background](Turn::in_background) begins with a debt where others have a credit: so it comes after those that wake with
+//! it, and before one that has run for twice the credit since.
 //!
 //! **A cap** is a quota of processor time in each [`PERIOD`]. It is charged in advance, too, so that the processors
 //! together do not exceed it. A share without quota is *dry*: no processor takes its threads until the next period
@@ -147,8 +149,9 @@ impl Turns {
                 share.stopped = now;
             }
             share.keep_within(self.present);
-            (*turn).used =
-                later((*turn).used, share.present.wrapping_sub(share.terms.thread_credit));
+            let credit = share.terms.thread_credit;
+            let credit = if (*turn).is_background { credit.wrapping_neg() } else { credit };
+            (*turn).used = later((*turn).used, share.present.wrapping_sub(credit));
             self.changed((*turn).share);
             self.queue((*turn).share, turn, now);
         }

@@ -65,6 +65,7 @@ pub(crate) use arch::paging::STACKS_AT;
 pub(crate) use bell::Bell;
 pub(crate) use course::{
     ThisThread, adopt, has_worked_for, is_over_time, is_over_time_on, number, on_leave,
+    work_in_background,
 };
 pub(crate) use overflow::{overflow, overflow_idle};
 pub(crate) use preemption::{idle, preemption_point};

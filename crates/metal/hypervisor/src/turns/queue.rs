@@ -16,12 +16,20 @@ pub struct Turn {
     pub(super) began: u64,
     /// What it was charged for in advance, in ticks.
     pub(super) granted: u64,
+    /// Whether it works [in the background](Turn::in_background).
+    pub(super) is_background: bool,
 }
 
 impl Turn {
     /// A thread of `share`.
     pub const fn new(share: *mut Share) -> Self {
-        Self { next: null_mut(), share, used: 0, began: 0, granted: 0 }
+        Self { next: null_mut(), share, used: 0, began: 0, granted: 0, is_background: false }
+    }
+
+    /// From now on it works in the background: nobody waits for what it does. When it wakes, it has no credit beside the other
+    /// threads of its share, but as much of a debt.
+    pub fn in_background(&mut self) {
+        self.is_background = true;
     }
 
     /// Its share.

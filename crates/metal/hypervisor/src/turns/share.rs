@@ -243,6 +243,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thread_in_the_background_comes_after_those_that_wake_with_it_and_before_one_that_goes_on()
+    {
+        const PER_MICROSECOND: u64 = 1;
+        let mut turns = Turns::new();
+        let mut share = Share::new(Share::WEIGHT, None, 1_000_000 * PER_MICROSECOND);
+        let share = &raw mut share;
+        let (mut first, mut second) = (Turn::new(share), Turn::new(share));
+        let (reclaims, works) = (&raw mut first, &raw mut second);
+        // SAFETY: all of them are there to the end of the test; each is woken when it neither waits nor runs, and stopped when
+        // it runs.
+        unsafe {
+            (*reclaims).in_background();
+            for round in 0..3 {
+                let now = round * 100 * SLICE;
+                turns.wake(reclaims, now);
+                turns.wake(works, now);
+                assert_eq!(turns.take(now), Some(works));
+                turns.stop(works, now + 10);
+                assert_eq!(turns.take(now + 10), Some(reclaims));
+                turns.stop(reclaims, now + 20);
+            }
+            let mut now = 1000 * SLICE;
+            turns.wake(reclaims, now);
+            turns.wake(works, now);
+            assert_eq!(turns.take(now), Some(works));
+            let began = now;
+            loop {
+                now += THREAD_CREDIT / 4;
+                if turns.exchange(works, now) == Some(reclaims) {
+                    break;
+                }
+                assert!(now - began <= 2 * THREAD_CREDIT, "it has waited too long");
+            }
+        }
+    }
+
+    #[test]
     fn shares_are_taken_in_their_order_after_one_that_is_ready_has_paid_for_another_that_is() {
         let mut turns = Turns::new();
         let shares = [10, 20, 30, 40].map(|ticks| {

@@ -84,6 +84,13 @@ pub(crate) fn has_worked_for(account: &Arc<Account>) {
     }
 }
 
+/// This thread works [in the background](Turn::in_background) from now on.
+pub(crate) fn work_in_background() {
+    let _scheduler = SCHEDULER.lock();
+    // SAFETY: this thread's own, under the lock.
+    unsafe { (*current()).turn.in_background() };
+}
+
 /// Calls `leave` with its argument each time that this thread gives its processor up.
 ///
 /// # Safety
