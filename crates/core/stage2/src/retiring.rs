@@ -106,13 +106,19 @@ impl<F: Format> Retiring<'_, F> {
     /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs under which no vCPU runs. The
     /// reclaimer invalidates them, once each, before it frees the tables.
     pub fn finish(self) {}
+
+    /// Returns when no vCPU is in its guest on any of the old roots, and so none will be: [`Retiring::finish`] does not wait
+    /// then.
+    pub fn wait_left(&self) {
+        let Self { stage2, .. } = self;
+        stage2.roots.leaving(&stage2.space.leaving).for_each(|root| stage2.wait_left(root));
+    }
 }
 
 impl<F: Format> Drop for Retiring<'_, F> {
     fn drop(&mut self) {
-        let (roots, leaving) = (&self.stage2.roots, &self.stage2.space.leaving);
         // No other call takes them out meanwhile: it would have the lock.
-        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
+        self.wait_left();
         for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
             // SAFETY: its reference came with it.
             unsafe { root.as_ref() }.set_unreachable();

@@ -1,12 +1,29 @@
 //! A VM all of whose memory goes over to something else at once.
 
-use core::ops::Range;
+use core::ops::{Deref, Range};
 
 use mayfly_memslot::{AddressSpace, Gfn, Slot};
-use mayfly_stage2::{Invalidation, Tables};
+use mayfly_stage2::{Announcement, Invalidation, Retiring, Tables};
 
 use crate::World;
 use crate::vm::{Inner, Vm};
+
+/// What [`Vm::invalidate_all`] has begun. Dropped, it ends: then faults map again, and only after that the tables that are out
+/// of use go to the [reclaimer](mayfly_stage2::Reclaimer). So nobody waits for what the reclaimer does.
+#[must_use = "dropped at once, it ends before the host has changed anything"]
+pub struct GoingOver<'a, W: World> {
+    invalidation: Invalidation<'a>,
+    /// Dropped last.
+    _old: Option<Retiring<'a, W::Format>>,
+}
+
+impl<W: World> Deref for GoingOver<'_, W> {
+    type Target = Announcement;
+
+    fn deref(&self) -> &Announcement {
+        &self.invalidation
+    }
+}
 
 impl<W: World> Vm<W> {
     /// The host is about to change all of the guest's memory: what it is behind, or what may be done with it. When this
@@ -20,33 +37,35 @@ impl<W: World> Vm<W> {
     ///
     /// Waits for vCPUs that are in the guest to come out. Must not be called from inside
     /// [`HostMemory::resolve`](crate::HostMemory::resolve).
-    pub fn invalidate_all(&self) -> Invalidation<'_> {
+    pub fn invalidate_all(&self) -> GoingOver<'_, W> {
         let vm = self.inner();
         let all = Gfn::new(0)..Gfn::new(u64::MAX);
         let invalidation = vm.stage2.begin_invalidation(&all);
         // What no fault has mapped by now none maps before the end.
-        if !vm.leave_roots(vm.may_have_past_caches()) {
+        let old = vm.leave_roots(vm.may_have_past_caches());
+        if old.is_none() {
             vm.flush_written(all.clone());
             vm.stage2.zap(&invalidation, all, Tables::Free, vm.slice);
         }
         vm.has_nothing_past_caches();
-        invalidation
+        GoingOver { invalidation, _old: old }
     }
 }
 
 impl<W: World> Inner<W> {
     /// Has the guest go on over empty roots, inside an invalidation of what is not to be mapped again. When this returns,
     /// no vCPU is on the old ones, and what was written past the caches through them is in memory, if something may be
-    /// (`is_written`). Returns whether it does: not where there is no memory for fresh roots, or none are made any more.
-    pub(crate) fn leave_roots(&self, is_written: bool) -> bool {
-        let Ok(retiring) = self.stage2.replace_roots() else { return false };
+    /// (`is_written`). Returns the old ones, which are the reclaimer's when that is dropped; none where there is no memory for
+    /// fresh roots, or none are made any more.
+    pub(crate) fn leave_roots(&self, is_written: bool) -> Option<Retiring<'_, W::Format>> {
+        let old = self.stage2.replace_roots().ok()?;
         self.reload_roots();
+        old.wait_left();
         // Of the old roots, through which no vCPU writes any more.
         if is_written {
             self.flush_few_written(self.slotted());
         }
-        retiring.finish();
-        true
+        Some(old)
     }
 
     /// Frames between which all are that something may be mapped at: those of the slots, and of one that is being taken away.

@@ -125,6 +125,7 @@ pub use caches::{CacheTraps, Caches, GuestCaches};
 pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
 pub use error::Error;
+pub use going_over::GoingOver;
 pub use guest::{
     Access, AccessKind, Base, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation,
 };

@@ -211,7 +211,7 @@ impl<W: World> Inner<W> {
     /// found the slot are refused, and so are those that find it there still, since it has moved by less than its
     /// length. They would cover marks that no flush has taken, or have theirs zapped; and what TLBs still remember.
     fn zap_slot(&self, announcement: &Announcement, gfns: Range<Gfn>) {
-        if self.slot_zap != SlotZap::AllRoots || !self.leave_roots(true) {
+        if self.slot_zap != SlotZap::AllRoots || self.leave_roots(true).is_none() {
             // Also where there is no memory for fresh roots, or none are made any more: a slot can always be deleted.
             self.flush_written(gfns.clone());
             self.stage2.zap(announcement, gfns, Tables::Free, self.slice);

@@ -395,11 +395,13 @@ fn all_memory_goes_over_without_a_visit_and_nothing_is_mapped_until_the_end() {
         assert_eq!(translation(&mut vcpu, gfn), None, "{gfn:#x}");
     }
     assert_eq!(setup.hardware.take_invalidations(), [], "no vCPU runs under that VMID any more");
-    assert!(setup.hardware.live() > before, "the old tables are the reclaimer's");
+    assert!(setup.hardware.live() > before, "the old tables are there");
+    assert_eq!(setup.reclaimer.frames(), 0, "and nobody is woken for them before the end");
     let writing = setup.hardware.try_write(vcpu, 0x10 * PAGE_SIZE);
     assert!(!writing.is_finished(), "nothing is mapped before the change is made");
     drop(invalidation);
     assert_eq!(joined(writing), Outcome::Memory(hva(0, 0)));
+    assert!(setup.reclaimer.frames() > 0, "then they are the reclaimer's");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn run_to_rest<F: TableFormat>(
     vm: &Vm<Kinds<F>>,
     run: &Run,
     counter: &mut Counter,
-) -> Outcome<(Moment, Box<Stopped>)> {
+) -> Outcome<(Moment, Arc<Stopped>)> {
     let seat = seat(run, 0)?;
     let mut vcpu = Obedient::new(run, &seat, vcpu(vm, 0)?);
     vcpu.run()?;
@@ -77,12 +77,12 @@ fn run_to_rest<F: TableFormat>(
     quiet(counter)?;
     course::asked(&mut vcpu, counter)?;
     let begun = counter.now()?;
-    Ok((begun, Box::new(vcpu.freeze()?)))
+    Ok((begun, Arc::new(vcpu.freeze()?)))
 }
 
 /// What a run was beside its memory.
 #[inline(never)]
-fn keep(plan: &Plan, run: &Run, stopped: &Stopped) -> Outcome<Model> {
+fn keep(plan: &Plan, run: &Run, stopped: &Arc<Stopped>) -> Outcome<Model> {
     let (console, count) = (run.uart.stop(), run.chipset.virtual_count());
     let (vcpus, caches) = (slice::from_ref(stopped), iter::once(stopped.caches));
     let state = save(plan, &run.chipset, &run.devices, &console, vcpus, count);

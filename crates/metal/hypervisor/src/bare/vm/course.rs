@@ -217,7 +217,12 @@ impl<F: TableFormat> Host<F> {
             Some(End::Frozen) => live::keep(vm, machine, run, memory, room, virtual_count),
             _ => Err(live::HAS_ENDED.into()),
         };
+        let (answer, going_over) = match answer {
+            Ok((template, going_over)) => (Ok(template), Some(going_over)),
+            Err(why) => (Err(why), None),
+        };
         machine.asked().answer(answer);
+        drop(going_over);
         if live::go_on(run) {
             Self::start_threads(vm, run, Vec::new());
         }

@@ -39,9 +39,8 @@ pub(super) fn keep(
     let mut vcpus = Vec::new();
     vcpus.try_reserve_exact(run.power.len()).map_err(|_| NO_MEMORY)?;
     for number in 0..run.power.len() {
-        vcpus.extend(take(run, number));
-        let Some(vcpu) = vcpus.get_mut(number) else { break };
-        vcpu.start = if vcpu.is_on { None } else { run.start_of(number) };
+        let Some(vcpu) = left(run, number) else { break };
+        vcpus.push(vcpu);
         threads::preemption_point();
     }
     let kept = if vcpus.len() == run.power.len() {
@@ -58,15 +57,24 @@ pub(super) fn keep(
 /// Has vCPUs be those that the run has left again.
 #[cold]
 #[inline(never)]
-fn put_back(run: &Run, vcpus: Vec<Stopped>) {
+fn put_back(run: &Run, vcpus: Vec<Arc<Stopped>>) {
     for (number, vcpu) in vcpus.into_iter().enumerate() {
         run.stopped.lock()[number] = Some(vcpu);
         threads::preemption_point();
     }
 }
 
+/// Takes what vCPU `number` has left, and where it begins if it was turned on and has not begun: no vCPU turns it on any more.
+pub(super) fn left(run: &Run, number: usize) -> Option<Arc<Stopped>> {
+    let mut vcpu = take(run, number)?;
+    // Nobody else has it yet.
+    let its = Arc::get_mut(&mut vcpu)?;
+    its.start = if its.is_on { None } else { run.start_of(number) };
+    Some(vcpu)
+}
+
 /// Takes what vCPU `number` has left.
-fn take(run: &Run, number: usize) -> Option<Stopped> {
+fn take(run: &Run, number: usize) -> Option<Arc<Stopped>> {
     run.stopped.lock()[number].take()
 }
 
@@ -80,7 +88,7 @@ fn try_keep(
     machine: &Machine,
     run: &Run,
     memory: &Arc<GuestMemory>,
-    vcpus: &[Stopped],
+    vcpus: &[Arc<Stopped>],
     virtual_count: u64,
 ) -> Result<Template, &'static str> {
     let console = machine.uart.stop();
@@ -118,7 +126,7 @@ pub(super) fn go_on(run: &Run) -> bool {
         return false;
     }
     for number in 0..run.power.len() {
-        vcpus.push(take(run, number).map(Arc::new));
+        vcpus.push(take(run, number));
         threads::preemption_point();
     }
     run.uart.go_on(run.devices.plug());

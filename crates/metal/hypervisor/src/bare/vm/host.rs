@@ -45,7 +45,10 @@ impl<F: TableFormat> Host<F> {
         let worker = Arc::new(Worker::new(world.clone()));
         let (works, reclaims) = (Arc::clone(&worker), Arc::clone(&reclaimer));
         threads::spawn(Name::new("the SRCU worker"), move || works.run())?;
-        threads::spawn(Name::new("the reclaimer"), move || reclaims.serve(FREED))?;
+        threads::spawn(Name::new("the reclaimer"), move || {
+            threads::work_in_background();
+            reclaims.serve(FREED);
+        })?;
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 

@@ -26,11 +26,12 @@ use core::sync::atomic::Ordering;
 
 use mayfly_hypervisor::ending::End;
 use mayfly_hypervisor::needs::{CHUNK_BYTES, Needs};
-use mayfly_vm::Vm;
 use mayfly_vm::platform::sync::AtomicU32;
+use mayfly_vm::{GoingOver, Vm};
 
 use super::arch::{Model, Stopped};
 use super::format::{Kinds, TableFormat};
+use super::freeze;
 use super::kept::NotResumed;
 use super::machine::Machine;
 use super::run::Run;
@@ -195,20 +196,22 @@ impl Asked {
     }
 }
 
-/// What is kept of a run whose threads have ended, and which goes on over it: all that others need to begin as it is.
+/// What is kept of a run whose threads have ended, and which goes on over it: all that others need to begin as it is. With that
+/// comes what the VM had mapped. It is to be dropped before the run goes on, and after the monitor has its answer: the
+/// reclaimer is woken by it, and would come first.
 ///
 /// # Errors
 ///
 /// Why it cannot be kept. The run goes on all the same.
 #[inline(never)]
-pub(super) fn keep<F: TableFormat>(
-    vm: &Vm<Kinds<F>>,
+pub(super) fn keep<'a, F: TableFormat>(
+    vm: &'a Vm<Kinds<F>>,
     machine: &Machine,
     run: &Run,
     memory: &Arc<GuestMemory>,
     room: Room,
     virtual_count: u64,
-) -> Result<Template, String> {
+) -> Result<(Template, GoingOver<'a, Kinds<F>>), String> {
     let console = machine.uart.stop();
     let Some(vcpus) = stopped(run) else {
         // Nothing can go on as that vCPU was.
@@ -231,7 +234,7 @@ pub(super) fn keep<F: TableFormat>(
     let disks = disk.as_deref().zip(disk_image.as_ref());
     let its_disk = disks.map(|(disk, _)| (disk, disk_below));
     admit([Some((&**memory, below)), its_disk])?;
-    let announced = vm.invalidate_all();
+    let going_over = vm.invalidate_all();
     // SAFETY: the threads that use it wait, or have ended; others ask for its frames alone. No CPU uses what was mapped, and
     // nobody writes to the image from now on: nobody else has it, or it was just made.
     unsafe { go_over(memory, &image, below) }?;
@@ -239,9 +242,8 @@ pub(super) fn keep<F: TableFormat>(
         // SAFETY: as above; it is mapped nowhere.
         unsafe { go_over(disk, image, disk_below) }?;
     }
-    drop(announced);
     machine.goes_on_in(run, memory.world());
-    Ok(template)
+    Ok((template, going_over))
 }
 
 /// Has what these memories have stay guaranteed: as part of the image below one, which takes it up, or as an image. Either of
@@ -300,9 +302,7 @@ fn stopped(run: &Run) -> Option<Vec<Arc<Stopped>>> {
     }
     let mut vcpus = Vec::with_capacity(run.power.len());
     for number in 0..run.power.len() {
-        let vcpu = run.stopped.lock()[number].take()?;
-        let start = if vcpu.is_on { None } else { run.start_of(number) };
-        vcpus.push(Arc::new(Stopped { start, ..vcpu }));
+        vcpus.push(freeze::left(run, number)?);
         threads::preemption_point();
     }
     let resumed = vcpus.iter().map(|vcpu| Some(Arc::clone(vcpu))).collect();

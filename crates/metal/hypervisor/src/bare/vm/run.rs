@@ -61,7 +61,7 @@ pub(crate) struct Run {
     /// What its vCPUs go on as, by number, if others were frozen before.
     pub(super) resumed: SpinLock<Vcpus>,
     /// What its vCPUs leave of themselves when it is frozen, by number.
-    pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
+    pub(super) stopped: SpinLock<Vec<Option<Arc<Stopped>>>>,
     ending: Ending,
     /// What its threads do when a fork goes back.
     relay: Relay,

@@ -90,7 +90,8 @@ fn leave_behind<F: TableFormat>(
     let stop = || {
         let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
         // Where it starts is looked at when no vCPU turns another one on any more.
-        Some(Stopped { is_on, start: None, interface, registers: cpu.at_rest()?, caches })
+        let registers = cpu.at_rest()?;
+        Some(Arc::new(Stopped { is_on, start: None, interface, registers, caches }))
     };
     let stopped = stop();
     run.stopped.lock()[vcpu.id() as usize] = stopped;

@@ -1,5 +1,6 @@
 //! The machine of a VM that is frozen, as bytes ([`state`]).
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mayfly_arm64::resumed;
@@ -62,7 +63,7 @@ pub(crate) fn save(
     chipset: &Chipset,
     devices: &Devices,
     uart: &SerialPort,
-    vcpus: &[Stopped],
+    vcpus: &[Arc<Stopped>],
     virtual_count: u64,
 ) -> Result<Vec<u8>, NotKept> {
     let mut room = BYTES;
@@ -93,7 +94,8 @@ pub(crate) fn save(
                 balloon: balloon.as_deref(),
             };
             // Interrupts are looked for before each vCPU, which takes some thousand instructions.
-            parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
+            let vcpus = vcpus.iter().inspect(|_| threads::preemption_point());
+            parts.save(vcpus.map(Arc::as_ref), &mut writer)
         });
         saved.map_err(|_| NotKept::NotStopped)?;
         threads::preemption_point();

@@ -91,7 +91,7 @@ pub(crate) fn save(
     _chipset: &Chipset,
     _devices: &Devices,
     _uart: &SerialPort,
-    _vcpus: &[Stopped],
+    _vcpus: &[Arc<Stopped>],
     _virtual_count: u64,
 ) -> Result<Vec<u8>, NotKept> {
     Err(NotKept::NotStopped)
