@@ -8,6 +8,18 @@ use crate::bare::threads::console::say;
 
 static POOL: SpinLock<Option<Generator>> = SpinLock::new(None);
 
+/// Bytes of numbers that are drawn at once: with the next key, all of four blocks of the generator's stream, of which each
+/// takes as long as any part of it.
+const DRAWN: usize = 4 * 64 - 32;
+
+/// Numbers that were drawn and that nobody has.
+struct Drawn {
+    bytes: [u8; DRAWN],
+    left: usize,
+}
+
+static NUMBERS: SpinLock<Drawn> = SpinLock::new(Drawn { bytes: [0; DRAWN], left: 0 });
+
 /// Seeds it by what the firmware left, and by what the processor gives.
 pub(crate) fn prepare(seed: &[u8]) {
     let mut generator = Generator::new(seed);
@@ -34,8 +46,18 @@ fn stir(generator: &mut Generator) -> bool {
 /// A number that no other caller gets, and that cannot be guessed. Nothing new is added for it, which would take as long as
 /// the number.
 pub(crate) fn number<const BYTES: usize>() -> [u8; BYTES] {
+    const { assert!(BYTES <= DRAWN, "as many are drawn at a time") };
     let mut number = [0; BYTES];
-    POOL.lock().get_or_insert_with(|| Generator::new(&[])).fill(&mut number);
+    let mut drawn = NUMBERS.lock();
+    if drawn.left < BYTES {
+        POOL.lock().get_or_insert_with(|| Generator::new(&[])).fill(&mut drawn.bytes);
+        drawn.left = DRAWN;
+    }
+    let end = drawn.left;
+    let own = &mut drawn.bytes[end - BYTES..end];
+    number.copy_from_slice(own);
+    own.fill(0);
+    drawn.left = end - BYTES;
     number
 }
 
