@@ -26,11 +26,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "pages are given before their chain is given back",
         edits: &[(
             BALLOON,
-            "INFLATE => self.give_inflated(memory, free)?,",
+            "INFLATE => self.give_inflated(&chain, memory, free)?,",
             "INFLATE => {
                 let mut later = Ranges::new();
                 let mut keep = |ranges: &[Range<u64>], _| ranges.iter().cloned().for_each(|range| later.push(range));
-                if self.give_inflated(memory, &mut keep)? {
+                if self.give_inflated(&chain, memory, &mut keep)? {
                     self.give_back_chain(queue, Used { head, written: 0 }, memory)?;
                 }
                 later.give(Contents::Any, free);

@@ -123,9 +123,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "so does who replaces roots",
         edits: &[(
             RETIRING,
-            "        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
+            "        stage2.roots.leaving(&stage2.space.leaving).for_each(|root| stage2.wait_left(root));
 ",
-            "",
+            "        let _ = stage2;
+",
         )],
         killer: loom_hold(FINISHED, "panicked"),
     },

@@ -20,6 +20,7 @@ const ROOT: &str = "core/stage2/src/root.rs";
 const ROOTS: &str = "core/stage2/src/roots.rs";
 const SEQUENCE: &str = "core/stage2/src/sequence.rs";
 const SPLIT: &str = "core/stage2/src/split.rs";
+const WRITTEN: &str = "core/stage2/src/written.rs";
 const ZAP: &str = "core/stage2/src/zap.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
@@ -48,6 +49,14 @@ const BY_REFERENCE: Killer = loom(
 );
 
 pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "pages that are passed over in runs have no mark",
+        edits: &[(WRITTEN, " && !entry.to_leaf(run.level).written", "")],
+        killer: tree(
+            "written::all_marks_are_told_however_many_and_however_short_the_slices",
+            "panicked",
+        ),
+    },
     Mutant {
         step: "a fault that fills an empty entry executes [install] when it has frozen it",
         edits: &[(

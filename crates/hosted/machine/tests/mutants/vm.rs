@@ -142,6 +142,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        step: "nobody frees what all memory was mapped by before the host is through",
+        edits: &[(
+            GOING_OVER,
+            "        GoingOver { invalidation, _old: old }
+",
+            "        drop(old);
+        GoingOver { invalidation, _old: None }
+",
+        )],
+        killer: vm(
+            "notifier::all_memory_goes_over_without_a_visit_and_nothing_is_mapped_until_the_end",
+            "panicked",
+        ),
+    },
+    Mutant {
         step: "what is about to change is taken away",
         edits: &[(NOTIFIER, "        if change.takes_away() {", "        if false {")],
         killer: vm(
