@@ -125,11 +125,12 @@ pub(super) fn start(
 ) -> std::io::Result<Looking> {
     let marking =
         awaited.map(|marker| marked_at(marker, Arc::clone(&watched), clock)).transpose()?;
+    let mut own_faults = OwnFaults::ready();
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let _ = watched.looks.set(thread::current());
         let (mut book, mut limits) = (Samples::new(), Limits::default());
-        let (mut looker, mut own_faults) = (Looker::default(), OwnFaults::default());
+        let mut looker = Looker::default();
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
