@@ -1,4 +1,4 @@
-//! The DaemonSet, as strictly as a cluster reads it with `--validate=strict`: no field that is not known, none twice, and
+//! The `DaemonSet`, as strictly as a cluster reads it with `--validate=strict`: no field that is not known, none twice, and
 //! what one part names is there in another.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,7 +116,8 @@ struct Capabilities {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Mount {
     name: String,
-    mount_path: String,
+    #[serde(rename = "mountPath")]
+    path: String,
     #[serde(default)]
     read_only: bool,
 }
@@ -167,7 +168,7 @@ fn the_daemon_set_has_known_fields_alone_and_what_a_part_names_is_there() {
         let types = ["CharDevice", "Directory", "DirectoryOrCreate"];
         assert!(host_path.path.starts_with('/') && types.contains(&&host_path.r#type[..]));
     }
-    assert!(mounts().all(|one| one.mount_path.starts_with('/')));
+    assert!(mounts().all(|one| one.path.starts_with('/')));
     let written = mounts().filter(|one| !one.read_only).map(|one| &one.name[..]);
     assert_eq!(written.collect::<BTreeSet<_>>(), ["kvm", "metrics"].into());
 }
@@ -195,7 +196,7 @@ fn each_container_runs_what_its_image_has_and_writes_where_a_volume_is() {
         let at = words.iter().position(|word| *word == "--openmetrics").unwrap();
         let directory = Path::new(words[at + 1]).parent().unwrap();
         let mut mounts = one.volume_mounts.iter();
-        assert!(mounts.any(|mount| Path::new(&mount.mount_path) == directory && !mount.read_only));
+        assert!(mounts.any(|mount| Path::new(&mount.path) == directory && !mount.read_only));
         for (key, value) in one.resources.requests.iter().chain(&one.resources.limits) {
             assert!(is_quantity(key, value), "{key}: {value}");
         }
