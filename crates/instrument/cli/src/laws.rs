@@ -39,6 +39,10 @@ pub(crate) struct Laws {
           value_parser = clap::value_parser!(u32).range(i64::from(FEWEST_ROUNDS)..=1000))]
     rounds: u32,
 
+    /// Measure no more than N of what grows, where time is short. Two decades have to be left
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, allow_negative_numbers = true)]
+    up_to: u64,
+
     /// The seed of the order in which points are measured
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
@@ -109,7 +113,8 @@ pub(crate) fn laws(options: &Laws) -> Result<(), Failure> {
     let tell = |text: String| if options.quiet { Ok(()) } else { stream.write(&text) };
     tell(text(options, &document, stream).head(pairs.len()))?;
     for (which, pair) in (1..).zip(&pairs) {
-        let entry = entry(&mut kernel, *pair, how, (which, pairs.len()), &mut *progress);
+        let measured = (*pair, options.up_to);
+        let entry = entry(&mut kernel, measured, how, (which, pairs.len()), &mut *progress);
         tell(text(options, &document, stream).of(&entry))?;
         document.laws.push(entry);
     }

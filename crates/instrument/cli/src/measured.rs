@@ -22,16 +22,16 @@ pub(crate) fn document(how: Options) -> Document {
     }
 }
 
-/// One pair, with a bar of its own: which of how many, from 1 on.
+/// One pair, at no number beyond `most`, with a bar of its own: which of how many, from 1 on.
 pub(crate) fn entry(
     kernel: &mut KvmKernel,
-    pair: Pair,
+    (pair, most): (Pair, u64),
     how: Options,
     (which, of): (usize, usize),
     progress: &mut dyn Progress,
 ) -> Entry {
     let name = pair.name();
-    let measured = Plan::of(kernel, pair).and_then(|plan| {
+    let measured = Plan::up_to(most, kernel, pair).and_then(|plan| {
         let samples = plan.samples(how.rounds);
         progress.experiment(&name, which, of, KvmKernel::SETTLED * samples as u32);
         progress.begin(&name, samples);

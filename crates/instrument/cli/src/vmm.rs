@@ -211,7 +211,13 @@ fn measure(vmm: &Vmm) -> Result<Document, Failure> {
     let mut progress = progress(false, &Bar::new());
     for (which, pair) in (1..).zip(&pairs) {
         let place = (which, pairs.len());
-        document.laws.push(measured::entry(&mut kernel, *pair, HOW, place, &mut *progress));
+        document.laws.push(measured::entry(
+            &mut kernel,
+            (*pair, u64::MAX),
+            HOW,
+            place,
+            &mut *progress,
+        ));
     }
     Ok(document)
 }

@@ -29,7 +29,7 @@ fn what_it_is_told_wrong_is_said_before_anything_is_measured() {
     ] {
         failure(wrong, 2);
     }
-    for option in ["--seed", "--rounds"] {
+    for option in ["--seed", "--rounds", "--up-to"] {
         let said = failure(&["laws", option, "-1"], 2);
         assert!(said.contains(&format!("'-1' for '{option} <N>'")), "{said}");
     }

@@ -1,8 +1,11 @@
 //! `scripts/trace-branches`, the work of `action.yml`: what it compares, and when it fails.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use serde::Deserialize;
 
 #[path = "common/records.rs"]
 mod common;
@@ -105,5 +108,152 @@ fn the_action_names_no_input_and_no_variable_that_is_not_there() {
             SCRIPT.contains(&format!("${{{name}")) || SCRIPT.contains(&format!("${name}")),
             "{name}"
         );
+    }
+}
+
+// What a composite action may have, as far as it is used here. Any other field is refused.
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Action {
+    name: String,
+    description: String,
+    branding: Branding,
+    inputs: BTreeMap<String, Input>,
+    outputs: BTreeMap<String, Result_>,
+    runs: Runs,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Branding {
+    icon: String,
+    color: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    description: String,
+    #[serde(default)]
+    required: bool,
+    default: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Result_ {
+    description: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Runs {
+    using: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    name: String,
+    id: Option<String>,
+    r#if: Option<String>,
+    /// A step of a composite action has to say it.
+    shell: String,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    run: String,
+}
+
+impl Step {
+    /// Names of variables that its script uses and does not set.
+    fn variables(&self) -> BTreeSet<&str> {
+        let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
+        let uses = self.run.split('$').skip(1).map(|rest| rest.trim_start_matches('{'));
+        let names = uses.map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default());
+        names.filter(|name| name.len() > 1).collect()
+    }
+}
+
+fn action(text: &str) -> Result<Action, serde_yaml_ng::Error> {
+    serde_yaml_ng::from_str(text)
+}
+
+#[test]
+fn the_action_has_known_fields_alone_and_its_scripts_are_ones_that_the_shell_takes() {
+    let action = action(ACTION).unwrap();
+    assert_eq!((&action.name[..], &action.runs.using[..]), ("Mayfly", "composite"));
+    assert!(!action.description.is_empty());
+    assert_eq!((&action.branding.icon[..], &action.branding.color[..]), ("clock", "orange"));
+    for (name, Input { description, required, default }) in &action.inputs {
+        assert!(!description.is_empty() && *required == default.is_none(), "{name}");
+    }
+    // What GitHub sets in each step (docs.github.com, "Variables").
+    let given = [
+        "GITHUB_ACTION_PATH",
+        "GITHUB_OUTPUT",
+        "GITHUB_REPOSITORY",
+        "GITHUB_STEP_SUMMARY",
+        "RUNNER_TEMP",
+    ];
+    for step in &action.runs.steps {
+        assert_eq!(step.shell, "bash", "{}", step.name);
+        let checked = Command::new("bash").args(["-n", "-c", &step.run]).output().unwrap();
+        assert!(checked.status.success(), "{}: {}", step.name, text(&checked.stderr));
+        let own: BTreeSet<&str> = step.env.keys().map(String::as_str).chain(given).collect();
+        let unknown: Vec<&str> = step.variables().difference(&own).copied().collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", step.name);
+        // Text of a pull request in a script would be run.
+        assert!(!step.run.contains("${{"), "{}", step.name);
+    }
+}
+
+#[test]
+fn what_a_step_of_the_action_takes_from_another_or_from_this_repository_is_there() {
+    let action = action(ACTION).unwrap();
+    let steps = &action.runs.steps;
+    let outputs = action.outputs.values();
+    assert!(outputs.clone().all(|one| !one.description.is_empty()));
+    let mut taken = 0;
+    let mut check = |text: &str, before: &[Step]| {
+        for rest in text.split("steps.").skip(1) {
+            let (id, rest) = rest.split_once(".outputs.").expect("only outputs are taken");
+            let output = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
+            let from = before.iter().find(|one| one.id.as_deref() == Some(id)).expect(id);
+            let set = format!("{}=", output.unwrap());
+            let mut lines = from.run.lines();
+            assert!(
+                lines.any(|line| line.contains(&set) && line.contains("GITHUB_OUTPUT")),
+                "{set}"
+            );
+            taken += 1;
+        }
+    };
+    outputs.for_each(|one| check(&one.value, steps));
+    for (number, step) in steps.iter().enumerate() {
+        let texts = step.r#if.iter().chain(step.env.values());
+        texts.for_each(|text| check(text, &steps[..number]));
+    }
+    assert_eq!(taken, 5);
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let ours = steps.iter().flat_map(|step| step.run.split("$GITHUB_ACTION_PATH/").skip(1));
+    let paths: Vec<&str> = ours.filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(paths, ["crates/instrument/cli", "scripts/trace-branches"]);
+    assert!(paths.iter().all(|path| top.join(path).exists()));
+    assert!(top.join(paths[0]).join("Cargo.toml").is_file());
+}
+
+#[test]
+fn an_action_with_a_field_that_is_misspelt_or_stands_twice_is_refused() {
+    for (right, wrong) in [
+        ("      shell: bash\n", ""),
+        ("    required: true", "    require: true"),
+        ("      shell: bash\n", "      shell: bash\n      shell: sh\n"),
+        ("using: composite", "uses: composite"),
+    ] {
+        let changed = ACTION.replacen(right, wrong, 1);
+        assert!(changed != ACTION && action(&changed).is_err(), "{wrong}");
     }
 }

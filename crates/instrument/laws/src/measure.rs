@@ -46,7 +46,16 @@ impl Plan {
     /// # Errors
     /// There can be none, or the range is shorter than two decades.
     pub fn of(kernel: &dyn Kernel, pair: Pair) -> Result<Self, Failed> {
-        let range = kernel.range(pair.dimension)?;
+        Self::up_to(u64::MAX, kernel, pair)
+    }
+
+    /// The same with no number beyond `most`: where time is short, as in an emulated machine.
+    ///
+    /// # Errors
+    /// As of [`of`](Self::of); also where `most` leaves less than two decades.
+    pub fn up_to(most: u64, kernel: &dyn Kernel, pair: Pair) -> Result<Self, Failed> {
+        let all = kernel.range(pair.dimension)?;
+        let range = *all.start()..=most.min(*all.end());
         let places = points(&range).ok_or_else(|| {
             let (from, to) = (range.start(), range.end());
             Failed(format!("there are {from} to {to}, which is less than two decades"))

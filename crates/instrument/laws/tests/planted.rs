@@ -225,6 +225,18 @@ fn calls_that_fail_at_too_many_points_end_the_pair_with_what_failed_and_where() 
 }
 
 #[test]
+fn a_range_ends_where_it_is_told_to_if_two_decades_are_left() {
+    let kernel = Failing(0, |_| true);
+    let mut measured = Failing(0, |n| n > 300);
+    let plan = Plan::up_to(300, &kernel, PAIR).unwrap();
+    let options = Options { rounds: 9, seed: 0 };
+    let Measured { series, .. } = measure(&mut measured, &plan, options, || {}).unwrap();
+    assert_eq!((series.range(), series.missing.len()), (Some((1, 300)), 0));
+    let Failed(why) = Plan::up_to(99, &kernel, PAIR).unwrap_err();
+    assert_eq!(why, "there are 1 to 99, which is less than two decades");
+}
+
+#[test]
 fn a_call_that_waits_for_a_moment_is_told_from_one_that_does_not() {
     let pair = Pair { call: Call::CloseVm, dimension: Dimension::Age };
     for seed in 0..50 {

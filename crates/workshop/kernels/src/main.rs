@@ -47,8 +47,8 @@ struct Args {
     #[arg(long, conflicts_with = "releases")]
     quick: bool,
 
-    /// Say how three calls grow in each kernel: the creation of a VM with mappings, the close of a VM with the time since a
-    /// device was registered, and the registration of an ioeventfd with ioeventfds
+    /// Say how calls grow in each kernel: the creation of a VM with mappings, its close with the time since a device was
+    /// registered, with vCPUs and with slots, and the registration of an ioeventfd, a vCPU and a slot beside others
     #[arg(long, conflicts_with = "quick")]
     laws: bool,
 

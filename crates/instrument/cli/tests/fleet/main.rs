@@ -4,5 +4,6 @@ mod commands;
 mod exposed;
 mod names;
 mod packaged;
+mod pods;
 mod prometheus;
 mod tools;

@@ -10,12 +10,21 @@ use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 
 /// The counters of threads that run vCPUs.
-#[derive(Default)]
 pub(super) struct OwnFaults {
     of: HashMap<i32, Option<Counter>>,
+    /// For the host's first counter that follows a thread, the kernel changes its scheduler's code, and waits for a grace period
+    /// (`account_event` of `kernel/events/core.c`). In these 10 to 20 ms nothing could be looked at. So this one is there
+    /// before the program is.
+    _first: Option<Counter>,
 }
 
 impl OwnFaults {
+    /// Counters that take no time when they are asked for. This may take some.
+    pub(super) fn ready() -> Self {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        Self { of: HashMap::new(), _first: counter(me) }
+    }
+
     /// The page faults of a thread's own code that waited for no device, since this was first asked. Where this user may not
     /// count them, there are none: nothing is made of what may be a guest's.
     pub(super) fn of(&mut self, tid: i32) -> u64 {
@@ -45,7 +54,7 @@ mod tests {
     #[test]
     fn what_a_thread_touches_is_counted_and_what_the_kernel_touches_for_it_is_not() {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        let mut faults = OwnFaults::default();
+        let mut faults = OwnFaults::ready();
         // The counter itself may cost its thread some.
         let first = faults.of(me);
         let length = 64 * rustix::param::page_size();

@@ -23,6 +23,7 @@ mod object;
 mod proc;
 mod program;
 mod rights;
+mod runs;
 mod sampler;
 mod threads;
 mod tracefs;

@@ -128,7 +128,8 @@ fn become_program(
     if launch.output == Output::Null {
         let _ = redirect_all(null);
     }
-    let installed = if filtered { process::install_filter(&filter::program()) } else { Ok(false) };
+    let filter = filtered.then(|| filter::program(launch.questions));
+    let installed = filter.map_or(Ok(false), |filter| process::install_filter(&filter));
     let said = match installed {
         Ok(false) => None,
         Ok(true) => Some(GAVE_UP_RIGHTS),
