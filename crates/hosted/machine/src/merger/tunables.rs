@@ -1,5 +1,7 @@
 //! What can be set.
 
+use mayfly_merge::Limits;
+
 /// What the merger does by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Run {
@@ -40,5 +42,11 @@ impl Default for Tunables {
             max_page_sharing: 256,
             pages_to_merge: 1,
         }
+    }
+}
+
+impl Tunables {
+    pub(super) fn limits(&self) -> Limits {
+        Limits { max_page_sharing: self.max_page_sharing, pages_to_merge: self.pages_to_merge }
     }
 }
