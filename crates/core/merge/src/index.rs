@@ -64,6 +64,11 @@ impl Index {
         Ok(())
     }
 
+    /// How many entries there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
     /// The entries of a key.
     pub(crate) fn all(&self, key: Key) -> impl Iterator<Item = (Place, u64)> {
         let first = if self.heads.len() == 0 { NONE } else { self.heads.get(self.head_of(key)) };

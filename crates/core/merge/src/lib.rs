@@ -32,7 +32,8 @@
 //! Statistics count what shares a frame at that moment, and not at the scanner's last look.
 //!
 //! It takes four bytes of memory for each page that is registered, and some 30 for each that has stayed the same and has no
-//! equal. Where there is no memory for these, pages wait for an equal in a later pass.
+//! equal ([`pages_a_find`](Limits::pages_a_find) bounds these). Where there is no memory for them, pages wait for an equal in a
+//! later pass.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -69,4 +70,7 @@ pub struct Limits {
     pub max_page_sharing: u64,
     /// Pages that are merged together at most, if they are one after the other.
     pub pages_to_merge: u64,
+    /// Of so many pages that are registered, one may be in the sets by which pages are found by their contents; the others
+    /// wait for a pass in which there is room. So memory is bounded. At least 1.
+    pub pages_a_find: u64,
 }

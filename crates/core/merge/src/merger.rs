@@ -227,9 +227,16 @@ impl Merger {
         if let Some(with) = self.promote(key, (page, frame), host, limits) {
             return self.merge(page, with, host, limits);
         }
-        // If there is no memory for it, it is left out of this pass.
-        let _ = self.unstable.try_insert(key, page, || host.pause());
+        if self.has_room(limits) {
+            // If there is no memory for it, it is left out of this pass.
+            let _ = self.unstable.try_insert(key, page, || host.pause());
+        }
         self.items.set(page, Kind::Unshared);
+    }
+
+    fn has_room(&self, limits: &Limits) -> bool {
+        let found = (self.stable.len() + self.unstable.len()) as u64;
+        found < self.items.len() / limits.pages_a_find
     }
 
     fn is_stable(&self, key: Key, frame: Pfn) -> bool {

@@ -296,7 +296,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let (host, mut merger, mut groups) = (Naive::default(), Merger::new(), Groups::new());
-        let limits = Limits { max_page_sharing: most, pages_to_merge: together };
+        let limits = Limits { max_page_sharing: most, pages_to_merge: together, pages_a_find: 1 };
         for page in 0..PAGES {
             host.0.borrow_mut().write(page, page % 4);
         }
@@ -355,12 +355,27 @@ fn no_frame_has_more_pages_than_it_may_where_pages_are_merged_together() {
     let (host, mut merger) = (Naive::default(), Merger::new());
     (0..PAGES).for_each(|page| host.0.borrow_mut().write(page, 1));
     merger.register(&host, Group(0), 0..PAGES).unwrap();
-    let limits = Limits { max_page_sharing: 5, pages_to_merge: 8 };
+    let limits = Limits { max_page_sharing: 5, pages_to_merge: 8, pages_a_find: 1 };
     (0..4).for_each(|_| assert_eq!(merger.scan(&host, &limits, PAGES), PAGES));
     let state = host.0.borrow();
     let pages = |frame: &u64| state.pages.values().filter(|page| page.frame == *frame).count();
     let most = state.stable.iter().map(pages).max();
     assert_eq!(most, Some(5));
+}
+
+#[test]
+fn no_more_pages_wait_for_an_equal_than_there_is_room_for() {
+    let (host, mut merger) = (Naive::default(), Merger::new());
+    (0..PAGES).for_each(|page| host.0.borrow_mut().write(page, page));
+    host.0.borrow_mut().write(PAGES - 1, PAGES - 2);
+    merger.register(&host, Group(0), 0..PAGES).unwrap();
+    let scan = |merger: &mut Merger, pages_a_find| {
+        let limits = Limits { max_page_sharing: 256, pages_to_merge: 1, pages_a_find };
+        merger.scan(&host, &limits, PAGES);
+        merger.statistics(&host).pages_sharing
+    };
+    assert_eq!([(); 4].map(|()| scan(&mut merger, 2)), [0; 4], "the last two find no room");
+    assert_eq!(scan(&mut merger, 1), 1);
 }
 
 /// Whoever makes many pages of one sum keeps a look from being long.
@@ -404,7 +419,7 @@ fn a_look_at_a_page_compares_few_however_many_have_its_sum() {
         host.0.0.borrow_mut().write(page, 3 * page);
     }
     merger.register(&host, Group(0), 0..1000).unwrap();
-    let limits = Limits { max_page_sharing: 256, pages_to_merge: 1 };
+    let limits = Limits { max_page_sharing: 256, pages_to_merge: 1, pages_a_find: 1 };
     merger.scan(&host, &limits, 1000);
     merger.scan(&host, &limits, 1000);
     let compared = *host.1.borrow();

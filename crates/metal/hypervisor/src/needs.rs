@@ -11,6 +11,7 @@
 //!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, and of the run;
+//! - heap, for what the merger knows of its pages, if they are merged;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
 //!   the allocator takes, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be
 //!   frozen it is guaranteed then, or it is not frozen;
@@ -54,6 +55,12 @@ const THREADS: u64 = 1;
 const HEAP: u64 = 48 << 10;
 /// Bytes of heap of a disk that is a partition: its requests to the machine's disk, and the map of what is written over it.
 const PARTITION_HEAP: u64 = 12 << 10;
+/// Bytes of heap by which the merger knows a page, and those of a page that it may find again by its contents; of so many pages
+/// of memory it finds one.
+const MERGE_HEAP: u64 = 4;
+const FOUND_HEAP: u64 = 36;
+/// Of so many pages that are merged, the merger finds one by its contents at a time.
+pub const PAGES_A_FIND: u64 = 4;
 /// Bytes of heap of a vCPU.
 const VCPU_HEAP: u64 = 6 << 10;
 /// Bytes of heap that a VM takes beside those while it is frozen, and for each vCPU: its state is there in two forms then.
@@ -123,7 +130,9 @@ impl Needs {
         };
         let its = if plan.its { ITS_HEAP } else { 0 };
         let partition = if plan.partition.is_some() { PARTITION_HEAP } else { 0 };
-        let own = HEAP + its + partition + vcpus * VCPU_HEAP;
+        let of_merger = MERGE_HEAP + FOUND_HEAP / PAGES_A_FIND;
+        let merge = if plan.merge.is_some() { plan.memory / PAGE_SIZE * of_merger } else { 0 };
+        let own = HEAP + its + partition + merge + vcpus * VCPU_HEAP;
         let heap = HEAP_PIECES * (own + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);
         Self { memory, pages, run, disk, table_frames, heap, disk_heap }

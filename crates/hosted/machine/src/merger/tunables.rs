@@ -47,6 +47,7 @@ impl Default for Tunables {
 
 impl Tunables {
     pub(super) fn limits(&self) -> Limits {
-        Limits { max_page_sharing: self.max_page_sharing, pages_to_merge: self.pages_to_merge }
+        let Self { max_page_sharing, pages_to_merge, .. } = *self;
+        Limits { max_page_sharing, pages_to_merge, pages_a_find: 1 }
     }
 }

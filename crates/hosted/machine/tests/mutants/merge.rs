@@ -65,7 +65,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "what becomes stable is none of the stable frames",
         edits: &[(MERGER, "!is_shared && has_room", "has_room")],
-        killer: MODEL,
+        killer: Killer::new(
+            Checker::Test,
+            "machine",
+            (
+                "merger",
+                "a_shared_frame_that_comes_to_where_a_page_waits_for_an_equal_is_counted_once_and_stays_full",
+            ),
+            "panicked",
+        ),
     },
     Mutant {
         step: "a frame has no more pages than it may",

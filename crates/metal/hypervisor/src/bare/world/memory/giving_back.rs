@@ -138,7 +138,7 @@ impl GuestMemory {
         }
         // The image's page is found where the image's word is there, whatever this memory's own word says.
         let is_wanted = |page: u64| {
-            let is_image = || self.image_page(address(page)).is_ok_and(|found| found.is_some());
+            let is_image = || self.page_of_images(address(page)).is_ok_and(|found| found.is_some());
             wanted.contains(page as usize) && !(keeps_images && is_image())
         };
         // SAFETY: as the caller promises.
@@ -160,6 +160,9 @@ impl GuestMemory {
         let value = word.load(Ordering::Relaxed);
         if value & KIND != TABLE {
             return;
+        }
+        for page in self.merged_in(value).filter(|&page| is_wanted(page)) {
+            self.part_with(entry(value, page), 0);
         }
         // The page that stays, and that names the next one in the chain.
         let mut after = None;
@@ -188,7 +191,9 @@ impl GuestMemory {
             // SAFETY: as the caller promises; it was given as a single frame, or is one since its block was parted.
             unsafe { freed.add(said & FRAME) };
         }
-        if word.load(Ordering::Relaxed) >> LAST_SHIFT & NUMBER == 0 {
+        if word.load(Ordering::Relaxed) >> LAST_SHIFT & NUMBER == 0
+            && self.merged_in(value).next().is_none()
+        {
             self.given.remove(number);
         }
     }

@@ -42,13 +42,13 @@ pub(super) const BEFORE_SHIFT: u32 = 48;
 pub(super) const NUMBER: u64 = (1 << 10) - 1;
 
 impl GuestMemory {
-    /// Gives the page at `address`, which has none, its frame. `table` is its word. Under the lock.
+    /// Gives the page at `address`, which has none, or shares one, its frame. `table` is its word. Under the lock.
     pub(super) fn put(&self, address: u64, table: u64, frame: Pfn) {
         let word = &self.words[(address >> BLOCK_SHIFT) as usize];
         let page = (address >> PAGE_SHIFT) % PAGES;
         let value = word.load(Ordering::Relaxed);
         let before = value >> LAST_SHIFT & NUMBER;
-        entry(table, page).store(frame.get() | before << BEFORE_SHIFT, Ordering::Release);
+        self.part_with(entry(table, page), frame.get() | before << BEFORE_SHIFT);
         // Release: readers of the word find its table by it.
         word.store(value & !(NUMBER << LAST_SHIFT) | (page + 1) << LAST_SHIFT, Ordering::Release);
         if before == 0 {
@@ -66,6 +66,7 @@ impl GuestMemory {
             pages.insert(page as usize);
             last = entry(value, page).load(Ordering::Relaxed) >> BEFORE_SHIFT;
         }
+        self.merged_in(value).for_each(|page| pages.insert(page as usize));
     }
 
     /// Has the memory be its image again: what was written is gone, and its frames are free. Tables stay, for what is
@@ -117,6 +118,9 @@ impl GuestMemory {
                 threads::preemption_point();
             }
             TABLE => {
+                for page in self.merged_in(value) {
+                    self.part_with(entry(value, page), 0);
+                }
                 // Release: readers of the word find its table by it.
                 word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Release);
                 let mut last = value >> LAST_SHIFT & NUMBER;
