@@ -37,6 +37,11 @@ pub trait Host {
     /// What there is of `page`, if it has a frame.
     fn look(&self, page: u64) -> Option<Looked>;
 
+    /// Whether `page` shares a stable frame, where the host knows that without a look at what it holds.
+    fn is_merged(&self, _page: u64) -> bool {
+        false
+    }
+
     /// The frame that `page` is in, if there is one.
     fn frame(&self, page: u64) -> Option<Pfn>;
 

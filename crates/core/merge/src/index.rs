@@ -3,7 +3,7 @@
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::Group;
-use crate::pieces::{PIECE, Pieces};
+use crate::pieces::Pieces;
 
 const NONE: u32 = u32::MAX;
 
@@ -102,17 +102,8 @@ impl Index {
 
     /// Removes all entries, and gives back their memory.
     pub(crate) fn clear(&mut self, mut pause: impl FnMut()) {
-        while self.nodes.len() > 0 {
-            let rest = (self.nodes.len() - 1) / PIECE * PIECE;
-            self.nodes.truncate(rest);
-            pause();
-        }
-        for head in 0..self.heads.len() {
-            *self.heads.get_mut(head) = NONE;
-            if head.is_multiple_of(PIECE) {
-                pause();
-            }
-        }
+        self.nodes.clear(&mut pause);
+        self.heads.clear(pause);
         (self.free, self.count) = (None, 0);
     }
 

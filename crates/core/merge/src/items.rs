@@ -6,7 +6,7 @@ use core::ops::Range;
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::Group;
-use crate::pieces::{PIECE, Pieces};
+use crate::pieces::Pieces;
 
 /// What a page was when it was last looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ impl Kind {
 }
 
 const KINDS: usize = 4;
+/// Pages between two pauses.
+const FEW: usize = 128;
 
 /// The kind of a page, and above that what it remembers of the sum of the last look: nothing, or a number that is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +112,14 @@ impl Items {
         }
         let from = self.first_ending_after(pages.start);
         let within = self.ranges[from..].partition_point(|range| range.first < pages.end);
-        for range in self.ranges.drain(from..from + within) {
+        for mut range in self.ranges.drain(from..from + within) {
             for at in 0..range.items.len() {
                 self.counts[range.items.get(at).kind() as usize] -= 1;
-                if at.is_multiple_of(PIECE) {
+                if at.is_multiple_of(FEW) {
                     pause();
                 }
             }
+            range.items.clear(&mut pause);
         }
         Ok(())
     }
@@ -178,7 +181,7 @@ impl Items {
         let mut rest = Pieces::default();
         for index in stays..range.items.len() {
             rest.try_push(range.items.get(index))?;
-            if index.is_multiple_of(PIECE) {
+            if index.is_multiple_of(FEW) {
                 pause();
             }
         }

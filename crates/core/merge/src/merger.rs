@@ -149,13 +149,16 @@ impl Merger {
         });
     }
 
-    /// Gives up all stable frames. What is merged stays so, and is not merged with others any more.
+    /// Gives up all stable frames, and forgets which pages may have an equal. What is merged stays so, and is not merged with
+    /// others any more.
     pub fn give_up(&mut self, host: &impl Host) {
         let gives_up = |frame| {
             host.put(Pfn::new(frame));
             false
         };
         self.stable.retain(gives_up, || host.pause());
+        self.stable.clear(|| host.pause());
+        self.unstable.clear(|| host.pause());
     }
 
     /// What was done so far, and what is shared at this moment. Takes a time that grows with the stable frames.
@@ -199,11 +202,15 @@ impl Merger {
     }
 
     fn look_at(&mut self, page: u64, host: &impl Host, limits: &Limits) {
+        if host.is_merged(page) {
+            return self.items.set(page, Kind::Merged);
+        }
         let (Some(group), Some(looked)) = (self.items.group(page), host.look(page)) else {
             // It has no frame: nothing to save.
             return self.items.set(page, Kind::New);
         };
         let Looked { frame, shared, sum } = looked;
+        host.pause();
         let key = Key { group, sum };
         if shared && (self.is_stable(key, frame) || host.is_zero_frame(frame)) {
             let would_part = !self.run.merging.is_empty() && self.run.is_next(page, &self.items);
@@ -245,13 +252,18 @@ impl Merger {
 
     /// A stable frame that holds the same as `page`, and has room for it.
     fn find_stable(&self, key: Key, page: u64, host: &impl Host, limits: &Limits) -> Option<Pfn> {
+        let holds = |frame| {
+            let holds = host.holds(page, frame);
+            host.pause();
+            holds
+        };
         let has_room = |&frame: &Pfn| {
             let pages = host.references(frame) - 1;
             pages + self.run.coming(frame) < limits.max_page_sharing
         };
         let frames = self.stable.all(key).take(MOST_VISITED).map(|(_, frame)| Pfn::new(frame));
         let mut some = frames.filter(has_room).take(MOST_COMPARED);
-        some.find(|&frame| host.holds(page, frame))
+        some.find(|&frame| holds(frame))
     }
 
     /// Makes the frame of an unstable page that holds the same as `page`, which is in `frame`, a stable one.
@@ -277,7 +289,12 @@ impl Merger {
             .filter(|&(_, other)| is_another(other))
             .filter_map(|(place, other)| Some((place, other, found(other)?)))
             .take(MOST_COMPARED);
-        let found = candidates.find(|&(_, other, _)| host.equal(other, page));
+        let is_equal = |other| {
+            let is_equal = host.equal(other, page);
+            host.pause();
+            is_equal
+        };
+        let found = candidates.find(|&(_, other, _)| is_equal(other));
         drop(candidates);
         let (place, other, its) = found?;
         self.unstable.remove(key, place);

@@ -1,7 +1,5 @@
 //! How much of a processor a merger takes.
 
-use core::time::Duration;
-
 /// A share of one processor, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(u32);
@@ -15,9 +13,10 @@ impl Pace {
         if thousandths == 0 || thousandths > Self::WHOLE { None } else { Some(Self(thousandths)) }
     }
 
-    /// How long to rest after so much work, to stay within the share.
-    pub fn rest(self, worked: Duration) -> Duration {
-        worked * (Self::WHOLE - self.0) / self.0
+    /// How long to rest after so much work, to stay within the share: in the unit of the work.
+    pub fn rest(self, worked: u64) -> u64 {
+        let rest = u128::from(worked) * u128::from(Self::WHOLE - self.0) / u128::from(self.0);
+        u64::try_from(rest).unwrap_or(u64::MAX)
     }
 }
 
@@ -27,9 +26,9 @@ mod tests {
 
     #[test]
     fn work_and_rest_are_in_the_proportion_of_the_share() {
-        let rest =
-            |thousandths| Pace::try_new(thousandths).unwrap().rest(Duration::from_micros(10));
-        assert_eq!([1000, 500, 50, 1].map(rest), [0, 10, 190, 9990].map(Duration::from_micros));
+        let rest = |thousandths| Pace::try_new(thousandths).unwrap().rest(10);
+        assert_eq!([1000, 500, 50, 1].map(rest), [0, 10, 190, 9990]);
+        assert_eq!(Pace::try_new(1).unwrap().rest(u64::MAX), u64::MAX);
         assert_eq!([0, 1001].map(Pace::try_new), [None, None]);
     }
 }

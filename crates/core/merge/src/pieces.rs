@@ -61,6 +61,14 @@ impl<T: Copy> Pieces<T> {
         self.len = self.len.min(count);
     }
 
+    /// Leaves nothing. `pause` is called between two pieces.
+    pub(crate) fn clear(&mut self, mut pause: impl FnMut()) {
+        while self.pieces.pop().is_some() {
+            pause();
+        }
+        *self = Self::default();
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.len
     }

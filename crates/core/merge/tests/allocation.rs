@@ -44,8 +44,8 @@ fn with_allocations<T>(allowed: usize, work: impl FnOnce() -> T) -> T {
     result
 }
 
-const PAGES: u64 = 1200;
-const VALUES: u64 = 900;
+const PAGES: u64 = 600;
+const VALUES: u64 = 400;
 
 /// Pages whose frames have their numbers, until they are merged.
 struct Fixed {
@@ -137,7 +137,7 @@ fn where_memory_ends_pages_are_merged_later_and_frames_are_given_back() {
         assert_eq!(host.shared() as u64, PAGES - VALUES, "all that are equal");
 
         // A range is parted, for which memory may be missing: then nothing has changed.
-        let parted = with_allocations(allowed, || merger.unregister(&host, &(600..700)));
+        let parted = with_allocations(allowed, || merger.unregister(&host, &(200..300)));
         assert_eq!(merger.pages(), if parted.is_ok() { PAGES - 100 } else { PAGES });
         merger.give_up(&host);
         assert_eq!(host.shared(), 0);

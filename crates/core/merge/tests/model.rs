@@ -86,7 +86,7 @@ impl State {
 }
 
 #[derive(Debug, Default)]
-struct Naive(RefCell<State>);
+struct Naive(RefCell<State>, bool);
 
 /// Contents of a few sums: many that differ have one in common.
 fn sum(value: u64) -> u64 {
@@ -161,6 +161,11 @@ impl Steps for Change<'_> {
 }
 
 impl Host for Naive {
+    fn is_merged(&self, page: u64) -> bool {
+        let state = self.0.borrow();
+        self.1 && state.pages.get(&page).is_some_and(|page| state.stable.contains(&page.frame))
+    }
+
     fn look(&self, page: u64) -> Option<Looked> {
         self.act();
         let state = self.0.borrow();
@@ -293,9 +298,11 @@ proptest! {
     fn nothing_is_lost_or_merged_across_groups_and_counts_are_those_of_a_recount(
         most in prop_oneof![Just(2), Just(3), Just(u64::MAX)],
         together in 1..5_u64,
+        knows: bool,
         steps in prop::collection::vec(step(), 0..60),
     ) {
-        let (host, mut merger, mut groups) = (Naive::default(), Merger::new(), Groups::new());
+        let host = Naive(RefCell::default(), knows);
+        let (mut merger, mut groups) = (Merger::new(), Groups::new());
         let limits = Limits { max_page_sharing: most, pages_to_merge: together, pages_a_find: 1 };
         for page in 0..PAGES {
             host.0.borrow_mut().write(page, page % 4);

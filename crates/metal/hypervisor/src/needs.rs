@@ -60,7 +60,7 @@ const PARTITION_HEAP: u64 = 12 << 10;
 const MERGE_HEAP: u64 = 4;
 const FOUND_HEAP: u64 = 36;
 /// Of so many pages that are merged, the merger finds one by its contents at a time.
-pub const PAGES_A_FIND: u64 = 4;
+pub const PAGES_A_FIND: u64 = 8;
 /// Bytes of heap of a vCPU.
 const VCPU_HEAP: u64 = 6 << 10;
 /// Bytes of heap that a VM takes beside those while it is frozen, and for each vCPU: its state is there in two forms then.
@@ -130,8 +130,8 @@ impl Needs {
         };
         let its = if plan.its { ITS_HEAP } else { 0 };
         let partition = if plan.partition.is_some() { PARTITION_HEAP } else { 0 };
-        let of_merger = MERGE_HEAP + FOUND_HEAP / PAGES_A_FIND;
-        let merge = if plan.merge.is_some() { plan.memory / PAGE_SIZE * of_merger } else { 0 };
+        let merged = if plan.merge.is_some() { plan.memory / PAGE_SIZE } else { 0 };
+        let merge = merged * MERGE_HEAP + merged / PAGES_A_FIND * FOUND_HEAP;
         let own = HEAP + its + partition + merge + vcpus * VCPU_HEAP;
         let heap = HEAP_PIECES * (own + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);
@@ -241,6 +241,15 @@ mod tests {
         let heap = |parameters| Needs::of(&plan(parameters), 0, ROOT_ORDER).heap;
         let (mappings, lpis, state) = (4 << (4 + 8), 8 * 128, 8 * ((1 << (4 + 8)) + 128));
         assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * (mappings + lpis + 3 * state));
+    }
+
+    #[test]
+    fn what_the_merger_knows_of_a_vm_is_guaranteed_with_it() {
+        let heap = |parameters| Needs::of(&plan(parameters), 0, ROOT_ORDER).heap;
+        let (without, with) =
+            (heap("memory=64M overcommit=yes"), heap("memory=64M overcommit=yes merge=a"));
+        let pages = (64 << 20) / PAGE_SIZE;
+        assert_eq!(with - without, HEAP_PIECES * (4 * pages + 36 * pages / 8));
     }
 
     #[test]

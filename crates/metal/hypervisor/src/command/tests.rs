@@ -224,6 +224,7 @@ fn every_command_is_helped_with() {
                         | "SECONDS"
                         | "[SECONDS]"
                         | "[RATE]"
+                        | "[HUNDREDTHS]"
                         | "SIZE"
                 )
         };

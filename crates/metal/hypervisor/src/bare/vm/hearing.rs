@@ -94,6 +94,7 @@ impl<F: TableFormat> Steps for Merge<'_, F> {
     }
 
     fn end(&mut self) {
+        self.shares.end();
         drop(self.announced.take());
     }
 }

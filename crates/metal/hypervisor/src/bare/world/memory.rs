@@ -40,6 +40,7 @@ mod going_back;
 mod image;
 mod leaving;
 mod merging;
+mod packing;
 pub(crate) mod shelf;
 
 use going_back::Freed;
@@ -48,6 +49,7 @@ use image::ImagePage;
 pub(crate) use image::Shares;
 pub(crate) use merging::sum_of;
 use merging::{Met, SHARED};
+pub(crate) use packing::Packing;
 
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;

@@ -28,7 +28,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
 
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, Packing};
 use super::platform::World;
 use crate::bare::processor::once::Once;
 use crate::bare::threads::{self, Account, Name};
@@ -56,13 +56,24 @@ struct State {
     /// By number; of those that have left, nothing.
     joined: Vec<Option<Joined>>,
     groups: Groups,
+    /// Whose pages are moved next.
+    packs: usize,
 }
 
 impl State {
     /// What it knows, and whose pages those are.
     fn split(&mut self) -> (&mut Merger, Pages<'_>) {
-        let Self { merger, joined, groups } = self;
+        let Self { merger, joined, groups, .. } = self;
         (merger, Pages { joined, groups })
+    }
+
+    /// Moves some pages of one that has joined to chunks that are used as a whole.
+    fn pack(&mut self) {
+        self.packs = (self.packs + 1) % self.joined.len().max(1);
+        let joined = self.joined.get_mut(self.packs).and_then(Option::as_mut);
+        if let Some(joined) = joined.filter(|joined| !joined.is_held) {
+            joined.memory.pack(&mut joined.packing);
+        }
     }
 }
 
@@ -112,7 +123,12 @@ pub(crate) fn join(plan: &Plan, memory: &Arc<GuestMemory>) -> Result<Option<Memb
     let mut state = all.state.lock(&*all.world);
     let number = free_number(&mut state.joined).map_err(no_room)?;
     let group = state.groups.join(name, &all.account).map_err(no_room)?;
-    state.joined[number] = Some(Joined { memory: Arc::clone(memory), group, is_held: false });
+    state.joined[number] = Some(Joined {
+        memory: Arc::clone(memory),
+        group,
+        packing: Packing::default(),
+        is_held: false,
+    });
     let first = first_page(number);
     let (merger, pages) = state.split();
     let range = first..first + memory.bytes() / PAGE_SIZE;

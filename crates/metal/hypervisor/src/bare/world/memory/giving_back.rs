@@ -161,9 +161,7 @@ impl GuestMemory {
         if value & KIND != TABLE {
             return;
         }
-        for page in self.merged_in(value).filter(|&page| is_wanted(page)) {
-            self.part_with(entry(value, page), 0);
-        }
+        self.part_with_all(value, &is_wanted);
         // The page that stays, and that names the next one in the chain.
         let mut after = None;
         let mut last = value >> LAST_SHIFT & NUMBER;

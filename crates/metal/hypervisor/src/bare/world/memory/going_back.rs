@@ -66,7 +66,11 @@ impl GuestMemory {
             pages.insert(page as usize);
             last = entry(value, page).load(Ordering::Relaxed) >> BEFORE_SHIFT;
         }
-        self.merged_in(value).for_each(|page| pages.insert(page as usize));
+        if self.merged() != 0 {
+            threads::interrupts::look();
+            self.merged_in(value).for_each(|page| pages.insert(page as usize));
+            threads::interrupts::look();
+        }
     }
 
     /// Has the memory be its image again: what was written is gone, and its frames are free. Tables stay, for what is
@@ -118,9 +122,7 @@ impl GuestMemory {
                 threads::preemption_point();
             }
             TABLE => {
-                for page in self.merged_in(value) {
-                    self.part_with(entry(value, page), 0);
-                }
+                self.part_with_all(value, |_| true);
                 // Release: readers of the word find its table by it.
                 word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Release);
                 let mut last = value >> LAST_SHIFT & NUMBER;

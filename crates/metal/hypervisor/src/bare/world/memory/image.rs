@@ -81,6 +81,9 @@ pub(crate) trait Shares {
 
     /// Has the common frame be found.
     fn replace(&mut self);
+
+    /// Called before faults find the page again.
+    fn end(&mut self);
 }
 
 impl GuestMemory {

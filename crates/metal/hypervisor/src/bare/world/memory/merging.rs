@@ -28,13 +28,17 @@ use super::going_back::{BEFORE_SHIFT, Freed, LAST_SHIFT, NUMBER};
 use super::shelf;
 use super::{FRAME, GuestMemory, KIND, PAGES, Shares, TABLE, entry};
 use crate::bare::processor::in_use;
+use crate::bare::threads;
 
 /// In the entry of a page: its frame is others', too, or is about to be. It is only read.
 pub(super) const SHARED: u64 = 1 << 58;
 /// The page is just being merged.
-const CLOSED: u64 = 1 << 59;
+pub(super) const CLOSED: u64 = 1 << 59;
 /// Its VM had the page mapped when it was merged.
 const MAPPED: u64 = 1 << 60;
+
+/// Pages that are gone through between two looks for interrupts.
+const FEW: u32 = 64;
 
 const WORDS: usize = PAGE_SIZE as usize / size_of::<u64>();
 
@@ -78,6 +82,11 @@ impl GuestMemory {
         let _using = in_use::begin();
         let (frame, shared) = self.frame_at(page)?;
         Some((frame, shared, sum_of(frame)))
+    }
+
+    /// Whether a page shares a frame.
+    pub(crate) fn is_shared(&self, page: u64) -> bool {
+        self.frame_at(page).is_some_and(|(_, shared)| shared)
     }
 
     /// The frame of such a page.
@@ -124,21 +133,17 @@ impl GuestMemory {
             SHARED.. => return if old == with { Merged::Before } else { Merged::No },
             _ => {}
         }
-        self.met.meanwhile.store(0, Ordering::Relaxed);
-        let mut shares = Sharing { memory: self, page, own, old, with };
+        let mut shares = Sharing { memory: self, page, own, old, with, is_equal: false };
         let hva = Hva::new(page << PAGE_SHIFT);
         // SAFETY: the frame has the same bytes then, nobody writes to it, and it is behind the page from then on.
-        match unsafe { vm.share(hva, (old, with), &mut shares) } {
-            None => {
-                own.fetch_and(!(SHARED | CLOSED), Ordering::Release);
-                self.merged.fetch_sub(1, Ordering::Relaxed);
-                Merged::No
-            }
+        let was_mapped = unsafe { vm.share(hva, (old, with), &mut shares) };
+        threads::interrupts::look();
+        match was_mapped {
+            None => Merged::No,
             Some(was_mapped) => {
+                self.settle_met(Some(was_mapped));
                 if was_mapped {
                     own.fetch_or(MAPPED, Ordering::Relaxed);
-                    let met = self.met.meanwhile.load(Ordering::Relaxed);
-                    self.met.all.fetch_add(met, Ordering::Relaxed);
                 }
                 own.fetch_and(!CLOSED, Ordering::Relaxed);
                 let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
@@ -149,13 +154,36 @@ impl GuestMemory {
         }
     }
 
+    /// A change of a page is over. What has been met of it meanwhile is to blame on that if its VM had it mapped.
+    pub(super) fn settle_met(&self, was_mapped: Option<bool>) {
+        if was_mapped == Some(true) {
+            let met = self.met.meanwhile.load(Ordering::Relaxed);
+            self.met.all.fetch_add(met, Ordering::Relaxed);
+        }
+    }
+
+    /// Has no thread of the hypervisor write to a page that has a frame of its own.
+    pub(super) fn close(&self, own: &AtomicU64) {
+        threads::interrupts::look();
+        self.met.meanwhile.store(0, Ordering::Relaxed);
+        self.merged.fetch_add(1, Ordering::Relaxed);
+        own.fetch_or(SHARED | CLOSED, Ordering::Release);
+        in_use::wait_for_others();
+    }
+
+    /// The page is its own again.
+    pub(super) fn open(&self, own: &AtomicU64) {
+        own.fetch_and(!(SHARED | CLOSED), Ordering::Release);
+        self.merged.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// The entry of a page in its table, if it has one.
-    fn entry_of(&self, page: u64) -> Option<&AtomicU64> {
+    pub(super) fn entry_of(&self, page: u64) -> Option<&AtomicU64> {
         let value = self.words.get((page / PAGES) as usize)?.load(Ordering::Acquire);
         (value & KIND == TABLE).then(|| entry(value, page % PAGES))
     }
 
-    fn frame_at(&self, page: u64) -> Option<(Pfn, bool)> {
+    pub(super) fn frame_at(&self, page: u64) -> Option<(Pfn, bool)> {
         let said = self.entry_of(page)?.load(Ordering::Acquire);
         (said & FRAME != 0).then_some((Pfn::new(said & FRAME), said & SHARED != 0))
     }
@@ -200,14 +228,29 @@ impl GuestMemory {
         }
     }
 
+    /// Gives up the frames that pages share, of those of the table that a word of that value names that are wanted. Under the
+    /// lock.
+    pub(super) fn part_with_all(&self, value: u64, is_wanted: impl Fn(u64) -> bool) {
+        for page in self.merged_in(value).filter(|&page| is_wanted(page)) {
+            self.part_with(entry(value, page), 0);
+            threads::interrupts::look();
+        }
+        threads::interrupts::look();
+    }
+
     /// Takes a page out of the chain of those that have a frame of their own. Its entry says something else then.
     fn take_out(&self, page: u64, says: u64) {
         let (word, page) = (&self.words[(page / PAGES) as usize], page % PAGES);
         let value = word.load(Ordering::Relaxed);
         let chained = |at: u64| entry(value, at).load(Ordering::Relaxed) >> BEFORE_SHIFT & NUMBER;
         let (mut after, mut next) = (None, value >> LAST_SHIFT & NUMBER);
+        let mut steps = 0_u32;
         while let Some(at) = next.checked_sub(1).filter(|&at| at != page) {
             (after, next) = (Some(at), chained(at));
+            steps += 1;
+            if steps.is_multiple_of(FEW) {
+                threads::interrupts::look();
+            }
         }
         let before = chained(page);
         // Releases, as where these are written at first: readers find the table, and what is in the frame, by them.
@@ -233,21 +276,30 @@ struct Sharing<'a> {
     own: &'a AtomicU64,
     old: Pfn,
     with: Pfn,
+    is_equal: bool,
 }
 
 impl Shares for Sharing<'_> {
     fn close(&mut self) {
-        self.memory.merged.fetch_add(1, Ordering::Relaxed);
-        self.own.fetch_or(SHARED | CLOSED, Ordering::Release);
-        in_use::wait_for_others();
+        self.memory.close(self.own);
     }
 
     fn compare(&mut self) -> bool {
-        is_equal(self.old, self.with)
+        threads::interrupts::look();
+        self.is_equal = is_equal(self.old, self.with);
+        threads::interrupts::look();
+        self.is_equal
     }
 
     fn replace(&mut self) {
         shelf::get(self.with);
         self.memory.take_out(self.page, self.with.get() | SHARED | CLOSED);
+        threads::interrupts::look();
+    }
+
+    fn end(&mut self) {
+        if !self.is_equal {
+            self.memory.open(self.own);
+        }
     }
 }

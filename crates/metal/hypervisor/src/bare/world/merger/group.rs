@@ -9,7 +9,7 @@ use mayfly_merge::Group;
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::memory::OutOfMemory;
 
-use crate::bare::threads::Account;
+use crate::bare::threads::{self, Account};
 use crate::bare::world::memory::shelf::Shelf;
 use crate::bare::world::platform::World;
 use crate::bare::world::share::Share;
@@ -59,6 +59,7 @@ impl Shelves {
     /// Frees those that are empty.
     fn tidy(&mut self) {
         self.all.retain(|shelf| {
+            threads::interrupts::look();
             let is_empty = shelf.is_empty();
             if is_empty {
                 shelf.give_up();
@@ -120,6 +121,9 @@ impl Groups {
 
 impl Drop for Shelves {
     fn drop(&mut self) {
-        self.all.iter().for_each(|shelf| shelf.give_up());
+        for shelf in &self.all {
+            shelf.give_up();
+            threads::interrupts::look();
+        }
     }
 }

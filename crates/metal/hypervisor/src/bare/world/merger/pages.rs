@@ -7,7 +7,7 @@ use mayfly_vm::platform::address::Pfn;
 
 use super::group::Groups;
 use crate::bare::threads;
-use crate::bare::world::memory::{GuestMemory, shelf, sum_of};
+use crate::bare::world::memory::{GuestMemory, Packing, shelf, sum_of};
 
 /// Where the number of a run is in the number of a page.
 const NUMBER_SHIFT: u32 = 32;
@@ -16,6 +16,8 @@ const NUMBER_SHIFT: u32 = 32;
 pub(super) struct Joined {
     pub(super) memory: Arc<GuestMemory>,
     pub(super) group: Group,
+    /// Which of its pages are moved next.
+    pub(super) packing: Packing,
     /// Nothing of its memory is used now.
     pub(super) is_held: bool,
 }
@@ -47,6 +49,10 @@ impl Host for Pages<'_> {
         Some(Looked { frame, shared, sum })
     }
 
+    fn is_merged(&self, page: u64) -> bool {
+        self.find(page).is_some_and(|(memory, page)| memory.is_shared(page))
+    }
+
     fn frame(&self, page: u64) -> Option<Pfn> {
         let (memory, page) = self.find(page)?;
         memory.frame_of(page)
@@ -70,6 +76,7 @@ impl Host for Pages<'_> {
         let stable = self.groups.take(group)?;
         // What is in the new frame stays as it is. Whether the page still holds the same is found out where it is shared.
         let is_equal = memory.copy_to(page, frame, stable) && sum_of(stable) == sum;
+        self.pause();
         if is_equal && memory.share(page, stable) == Merged::Now {
             return Some(stable);
         }
