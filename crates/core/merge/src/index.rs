@@ -7,6 +7,9 @@ use crate::pieces::Pieces;
 
 const NONE: u32 = u32::MAX;
 
+/// Chains between two pauses.
+const FEW: usize = 64;
+
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -86,6 +89,10 @@ impl Index {
     /// Leaves those entries for which `stays` says so.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(u64) -> bool, mut pause: impl FnMut()) {
         for head in 0..self.heads.len() {
+            if head.is_multiple_of(FEW) {
+                // Most chains may be empty.
+                pause();
+            }
             let (mut before, mut at) = (None, self.heads.get(head));
             while at != NONE {
                 let node = self.nodes.get(at as usize);
@@ -149,7 +156,7 @@ impl Index {
                 *self.heads.get_mut(head) = at;
                 at = node.next;
             }
-            if head.is_multiple_of(64) {
+            if head.is_multiple_of(FEW) {
                 pause();
             }
         }

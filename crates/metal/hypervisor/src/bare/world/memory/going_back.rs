@@ -59,6 +59,8 @@ impl GuestMemory {
 
     /// Has `pages` be those of word `number` that have a frame.
     fn find_pages(&self, number: usize, pages: &Pages) {
+        // The caller has just emptied as many entries as it may between two looks.
+        threads::interrupts::look();
         let value = self.words[number].load(Ordering::Relaxed);
         pages.set_all(value & KIND == BLOCK);
         let mut last = if value & KIND == TABLE { value >> LAST_SHIFT & NUMBER } else { 0 };
