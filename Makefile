@@ -130,7 +130,7 @@ metal-fork: setup-metal ## count what a fork of a VM at EL2 costs, have a thousa
 	@FORKS=$(FORKS) LIVES=$(LIVES) scripts/metal fork
 
 # How many VMs `make metal-merge` has at once, merged and not.
-MERGED ?= 111
+MERGED ?= 90
 ALONE ?= 37
 
 metal-merge: setup-metal ## see how many idle VMs of 128 MiB fit into 2 GiB at EL2, with equal pages merged and without
