@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve metal-fork metal-cuts switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve metal-fork metal-merge metal-cuts switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -128,6 +128,13 @@ LIVES ?= 1000
 
 metal-fork: setup-metal ## count what a fork of a VM at EL2 costs, have a thousand answer at once, and print the table with its bounds
 	@FORKS=$(FORKS) LIVES=$(LIVES) scripts/metal fork
+
+# How many VMs `make metal-merge` has at once, merged and not.
+MERGED ?= 90
+ALONE ?= 37
+
+metal-merge: setup-metal ## see how many idle VMs of 128 MiB fit into 2 GiB at EL2, with equal pages merged and without
+	@MERGED=$(MERGED) ALONE=$(ALONE) scripts/metal merge
 
 # How often `make metal-cuts` cuts the power: make metal-cuts CUTS=10. SEED=... has the disk lose what it has lost in a run.
 CUTS ?= 100

@@ -5,6 +5,8 @@
 //! - `guest=holds:MIB` writes the same pattern, and waits to be killed;
 //! - `guest=later:MIB` sleeps for ten seconds, and then does the same;
 //! - `guest=seeks:MIB` checks that all of its memory is zero, and powers off;
+//! - `guest=parts:MIB` writes the same as its siblings to each page, and then something else to one page in eight, to another eighth each
+//!   time; checks all of it, for good;
 //! - `guest=lives:MIB` writes to its memory page by page, on up to two vCPUs, and then waits to be killed.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -148,6 +150,7 @@ mod bare {
                 wait()
             }
             Some((b"seeks", end)) => seek(tree, end),
+            Some((b"parts", end)) => part(tree, end),
             Some((b"lives", end)) => live(tree, end),
             _ => say!("guest: FAILED: nothing is asked"),
         }
@@ -172,6 +175,55 @@ mod bare {
             }
         }
         say!("guest: has found nothing in {} MiB", (end - MEMORY) >> 20);
+    }
+
+    /// What a page has in all of its words but one, and what it has in that in a round: siblings have other salts.
+    fn values(page: usize, salt: u64, round: u64) -> (u64, u64) {
+        let common = PATTERN ^ page as u64;
+        let differs = round > 0 && page as u64 % 8 == round % 8;
+        (common, if differs { common ^ salt ^ round << 32 } else { common })
+    }
+
+    fn part(tree: &[u8], end: usize) -> ! {
+        let pages = || {
+            let ranges = free(tree, end).into_iter();
+            ranges.flat_map(|range| range.start.div_ceil(PAGE)..range.end / PAGE)
+        };
+        // The word of a page that changes.
+        let word = |page: usize| page * PAGE + page % 512 * 8;
+        let salt: u64;
+        // SAFETY: reads a register.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) salt) };
+        let write = |at: usize, value: u64| {
+            // SAFETY: memory of the guest's that nothing else is in.
+            unsafe { with_exposed_provenance_mut::<u64>(at).write_volatile(value) };
+        };
+        for page in pages() {
+            let (common, _) = values(page, salt, 0);
+            (page * PAGE..page * PAGE + PAGE).step_by(8).for_each(|at| write(at, common));
+        }
+        say!("guest: may be merged");
+        for round in 1_u64.. {
+            sleep(4);
+            for page in pages() {
+                let (common, changed) = values(page, salt, round - 1);
+                for (at, expected) in
+                    [(word(page), changed), (word(page) ^ 8, common), (word(page) ^ 2048, common)]
+                {
+                    // SAFETY: as above.
+                    let found = unsafe { with_exposed_provenance::<u64>(at).read_volatile() };
+                    if found != expected {
+                        say!("guest: FOUND {found:#x} at {at:#x}, and not {expected:#x}");
+                    }
+                }
+                let (_, next) = values(page, salt, round);
+                if next != changed {
+                    write(word(page), next);
+                }
+            }
+            say!("guest: all is as it was written, {round} times");
+        }
+        wait()
     }
 
     fn touch(at: usize) {

@@ -252,6 +252,12 @@ impl<'a> Chunks<'a> {
         true
     }
 
+    /// How many frames are given of the chunk that a single frame is in, which [`Chunks::allocate`] gave.
+    pub fn given_around(&self, frame: u64) -> Option<u32> {
+        let info = self.infos.get(self.spans.place(frame / CHUNK)?)?;
+        (info.kind == Kind::Cut(0)).then(|| info.given.count_ones())
+    }
+
     fn block(&mut self, share: ShareId, order: usize) -> Option<u64> {
         if !self.account.may_take(share, 1 << order) {
             return None;

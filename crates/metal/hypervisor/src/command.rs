@@ -107,6 +107,8 @@ pub enum Command {
     Shares(u64),
     /// `uplink [RATE]`
     Uplink(Option<u64>),
+    /// `merge [HUNDREDTHS]`
+    Merge(Option<u32>),
     /// `measure [dirty-log|fork] [ROUNDS]`
     Measure(Course, u32),
     /// `count [NAME]`
@@ -207,6 +209,7 @@ ask NAME COUNT SECONDS           types 'write 1' to 'write COUNT', at random mom
                                  NAME-0, NAME-1 and so on, and prints how long they took to answer 'wrote 1,' and so on
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 uplink [RATE]                    prints what has come in and gone out; from now on RATE bytes a second come in at most
+merge [HUNDREDTHS]               prints how much of a CPU the merger of pages takes at most; sets it
 measure [dirty-log|fork] [ROUNDS]
                                  counts the instructions of each step in the lifecycles of a bare guest, of its dirty log, or of
                                  its forks
@@ -219,6 +222,17 @@ trace on [MIB]                   keeps what hardware sees of VMs' tables from no
 trace print                      prints that, for mayfly check-trace, and stops
 poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
 Commands are separated by ';' in the boot arguments. Ctrl-C ends a wait; what is typed meanwhile is done afterwards.";
+
+/// A rate of `uplink`.
+fn rate_of(word: &str) -> Result<u64, &'static str> {
+    bytes(word).ok_or("a rate is a number of bytes: 10M; 0 is no limit")
+}
+
+/// A part of a CPU of `merge`.
+fn hundredths(word: &str) -> Result<u32, &'static str> {
+    let part = word.parse().ok().filter(|part| *part <= 100);
+    part.ok_or("merge takes hundredths of a CPU, 0 to 100")
+}
 
 impl Command {
     /// Reads a command.
@@ -294,11 +308,8 @@ impl Command {
                 let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
                 Self::Shares(seconds.ok_or("shares takes a number of seconds, 1 to 3600")?)
             }
-            ("uplink", None) => Self::Uplink(None),
-            ("uplink", Some(rate)) => {
-                let rate = bytes(rate).ok_or("a rate is a number of bytes: 10M; 0 is no limit");
-                Self::Uplink(Some(rate?))
-            }
+            ("uplink", rate) => Self::Uplink(rate.map(rate_of).transpose()?),
+            ("merge", part) => Self::Merge(part.map(hundredths).transpose()?),
             ("measure", what) => {
                 let (course, rounds) = match what.and_then(Course::named) {
                     Some(course) => (course, third),

@@ -11,6 +11,7 @@
 //!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, and of the run;
+//! - heap, for what the merger knows of its pages, if they are merged;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
 //!   the allocator takes, and a VM is guaranteed twice as many ([`promises`](crate::promises)). What it takes more to be
 //!   frozen it is guaranteed then, or it is not frozen;
@@ -54,6 +55,12 @@ const THREADS: u64 = 1;
 const HEAP: u64 = 48 << 10;
 /// Bytes of heap of a disk that is a partition: its requests to the machine's disk, and the map of what is written over it.
 const PARTITION_HEAP: u64 = 12 << 10;
+/// Bytes of heap by which the merger knows a page, and those of a page that it may find again by its contents; of so many pages
+/// of memory it finds one.
+const MERGE_HEAP: u64 = 4;
+const FOUND_HEAP: u64 = 36;
+/// Of so many pages that are merged, the merger finds one by its contents at a time.
+pub const PAGES_A_FIND: u64 = 8;
 /// Bytes of heap of a vCPU.
 const VCPU_HEAP: u64 = 6 << 10;
 /// Bytes of heap that a VM takes beside those while it is frozen, and for each vCPU: its state is there in two forms then.
@@ -123,7 +130,9 @@ impl Needs {
         };
         let its = if plan.its { ITS_HEAP } else { 0 };
         let partition = if plan.partition.is_some() { PARTITION_HEAP } else { 0 };
-        let own = HEAP + its + partition + vcpus * VCPU_HEAP;
+        let merged = if plan.merge.is_some() { plan.memory / PAGE_SIZE } else { 0 };
+        let merge = merged * MERGE_HEAP + merged / PAGES_A_FIND * FOUND_HEAP;
+        let own = HEAP + its + partition + merge + vcpus * VCPU_HEAP;
         let heap = HEAP_PIECES * (own + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(disk_bytes);
         Self { memory, pages, run, disk, table_frames, heap, disk_heap }
@@ -232,6 +241,15 @@ mod tests {
         let heap = |parameters| Needs::of(&plan(parameters), 0, ROOT_ORDER).heap;
         let (mappings, lpis, state) = (4 << (4 + 8), 8 * 128, 8 * ((1 << (4 + 8)) + 128));
         assert_eq!(heap("its=yes") - heap("its=no"), HEAP_PIECES * (mappings + lpis + 3 * state));
+    }
+
+    #[test]
+    fn what_the_merger_knows_of_a_vm_is_guaranteed_with_it() {
+        let heap = |parameters| Needs::of(&plan(parameters), 0, ROOT_ORDER).heap;
+        let (without, with) =
+            (heap("memory=64M overcommit=yes"), heap("memory=64M overcommit=yes merge=a"));
+        let pages = (64 << 20) / PAGE_SIZE;
+        assert_eq!(with - without, HEAP_PIECES * (4 * pages + 36 * pages / 8));
     }
 
     #[test]

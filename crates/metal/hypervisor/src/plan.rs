@@ -41,6 +41,8 @@ pub struct Plan {
     pub hvc: bool,
     /// It has a balloon.
     pub balloon: bool,
+    /// The group with whose VMs it shares pages that hold the same, if it does.
+    pub merge: Option<String>,
     /// Its weight in the division of processor time.
     pub weight: u32,
     /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
@@ -123,6 +125,7 @@ impl Plan {
             x2apic: true,
             hvc: false,
             balloon: false,
+            merge: None,
             weight: Share::WEIGHT,
             cap: None,
             starts: true,
@@ -161,6 +164,9 @@ impl Plan {
             Some(reserve) if !self.overcommit && reserve != self.memory => {
                 wrong("'reserve=': all memory of a VM is reserved for it without overcommit=yes")
             }
+            _ if self.merge.is_some() && self.reserved() == self.memory => wrong(
+                "'merge=': a VM that is guaranteed all of its memory frees none for others: overcommit=yes, and less than that by reserve=",
+            ),
             _ => Ok(()),
         }
     }
@@ -279,28 +285,43 @@ impl Plan {
                     _ => return wrong("apic is x2apic or xapic"),
                 };
             }
-            "weight" => match value.parse() {
-                Ok(weight) if (1..=Share::MOST_WEIGHT).contains(&weight) => self.weight = weight,
-                _ => return wrong(&format!("a weight is 1 to {}", Share::MOST_WEIGHT)),
-            },
-            "cap" => match value.parse() {
-                Ok(0) => self.cap = None,
-                Ok(cap) if cap <= Share::MOST_CAP => self.cap = Some(cap),
-                _ => {
-                    return wrong(
-                        "a cap is a number of hundredths of a CPU: 150 is one CPU and a half; 0 is no cap",
-                    );
-                }
-            },
+            "weight" | "cap" | "merge" => {
+                return self.set_shared(name, value).or_else(|what| wrong(&what));
+            }
             _ => match self.card.set(name, value) {
                 Ok(true) => {}
                 Ok(false) => {
                     return wrong(
-                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, apic=, hvc=, balloon=, weight=, cap= and start=",
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, its=, apic=, hvc=, balloon=, merge=, weight=, cap= and start=",
                     );
                 }
                 Err(what) => return wrong(what),
             },
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Sets what it has together with others: what it is of the machine's processors, or with whom it shares frames.
+    fn set_shared(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match (name, value.parse()) {
+            ("weight", Ok(weight)) if (1..=Share::MOST_WEIGHT).contains(&weight) => {
+                self.weight = weight;
+            }
+            ("weight", _) => return Err(format!("a weight is 1 to {}", Share::MOST_WEIGHT)),
+            ("cap", Ok(0)) => self.cap = None,
+            ("cap", Ok(cap)) if cap <= Share::MOST_CAP => self.cap = Some(cap),
+            ("cap", _) => {
+                let what = "a cap is a number of hundredths of a CPU: 150 is one CPU and a half; 0 is no cap";
+                return Err(what.to_string());
+            }
+            _ if value == "no" => self.merge = None,
+            _ if is_name(value) => self.merge = Some(value.to_string()),
+            _ => {
+                let what = "a group has 1 to 32 letters, digits, '-' and '_'; no is none";
+                return Err(what.to_string());
+            }
         }
         Ok(())
     }

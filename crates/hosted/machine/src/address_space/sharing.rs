@@ -26,6 +26,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use mayfly_merge::Merged;
 use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_vm::Protection as Rights;
@@ -33,7 +34,8 @@ use mayfly_vm::Protection as Rights;
 use super::area::{Area, Kind};
 use super::error::{Error, Fault};
 use super::memory::Protection;
-use super::notifier::{Change, Notifier, PageChange, Reason};
+use super::merging::Run;
+use super::notifier::{Change, PageChange, Reason};
 use super::numbers::{hva, hvas, whole_pages};
 use super::pages::{Held, copy};
 use super::space::HostSpace;
@@ -54,17 +56,6 @@ impl Looked {
             Held::Leaving => None,
         }
     }
-}
-
-/// What became of a page that was to share a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Merged {
-    /// It holds something else, or nothing.
-    No,
-    /// It had the frame before; nobody writes to it any more.
-    Before,
-    /// It has the frame now.
-    Now,
 }
 
 impl HostSpace {
@@ -147,6 +138,17 @@ impl HostSpace {
         mappings.pages.held(page).and_then(Looked::of).map(then)
     }
 
+    /// The same, of the frames of two pages, if both have one.
+    pub(crate) fn look_at_two<T>(
+        &self,
+        (one, other): (u64, u64),
+        then: impl FnOnce(Pfn, Pfn) -> T,
+    ) -> Option<T> {
+        let mappings = self.mappings.read();
+        let frame = |page| mappings.pages.held(page).and_then(Looked::of);
+        Some(then(frame(one)?.frame, frame(other)?.frame))
+    }
+
     /// Has nobody write to `page` any more, if `frame` is what it has: to be shared. Returns whether it is.
     pub(crate) fn close_page(&self, page: u64, frame: Pfn) -> bool {
         self.share(page, &[frame], |_, _| false) == [Merged::Before]
@@ -164,7 +166,6 @@ impl HostSpace {
         let pages = first..first + with.len() as u64;
         let _changes = self.changes();
         let _sharing = self.sharing();
-        let registered = self.registered();
         // What is shared stays so while the lock is held. A page that has no frame may get one at any moment, and be
         // written before all have heard of the start.
         let old = if pages.clone().all(|page| self.is_shared(page)) {
@@ -173,42 +174,9 @@ impl HostSpace {
             Rights::ReadWrite
         };
         let change = Change::protecting(hvas(&pages), Reason::Merge, old);
-        registered.tell(|notifier| notifier.invalidate_start(&change));
-
-        let frames = self.close(&pages);
-        let outcomes: Vec<Merged> = frames
-            .iter()
-            .zip(with)
-            .map(|(held, &with)| match held {
-                Some(Looked { frame, .. }) if *frame == with => Merged::Before,
-                Some(Looked { frame, .. }) if may_take(*frame, with) => Merged::Now,
-                _ => Merged::No,
-            })
-            .collect();
-        let mut released = Vec::new();
-        let mut changes = vec![None; with.len()];
-        {
-            let mut mappings = self.mappings.write();
-            for (at, (held, &new)) in frames.iter().zip(with).enumerate() {
-                let Some(Looked { frame: old, shared }) = *held else { continue };
-                let page = first + at as u64;
-                if outcomes[at] == Merged::Now {
-                    self.arena.get(new);
-                    mappings.pages.share(page, new);
-                    released.push(old);
-                    let protection = Rights::ReadOnly;
-                    changes[at] = Some(PageChange { old, new, protection, same_contents: true });
-                } else if outcomes[at] == Merged::No && !shared {
-                    mappings.pages.own(page, old);
-                }
-            }
-        }
-        let owed = |notifier: &dyn Notifier| notifier.change_ptes_owing(hva(first), &changes);
-        let owed = registered.ask(owed).flatten().collect();
-
-        registered.tell(|notifier| notifier.invalidate_end(&change));
-        self.held.hold(&self.arena, released, owed);
-        outcomes
+        let mut run = Run::new(self, (first, with), change, may_take);
+        mayfly_merge::share(&mut run);
+        run.became
     }
 
     /// Gives `page` a frame of its own, if it shares one and may be written.
@@ -294,7 +262,7 @@ impl HostSpace {
     }
 
     /// Has nobody write to `pages` from here on: what there is of each, as it was before.
-    fn close(&self, pages: &Range<u64>) -> Vec<Option<Looked>> {
+    pub(super) fn close(&self, pages: &Range<u64>) -> Vec<Option<Looked>> {
         let mut mappings = self.mappings.write();
         pages
             .clone()
@@ -309,6 +277,11 @@ impl HostSpace {
     }
 }
 
+/// The [sum](mayfly_merge::sum()) of what a frame holds.
+pub(crate) fn sum(arena: &Arena, frame: Pfn) -> u64 {
+    mayfly_merge::sum(arena.words(frame).map(|word| word.load(Ordering::Relaxed)))
+}
+
 /// Whether two frames hold the same.
 pub(crate) fn equal(arena: &Arena, one: Pfn, other: Pfn) -> bool {
     let mut words = arena.words(one).zip(arena.words(other));
@@ -320,7 +293,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    use super::super::Backing;
+    use super::super::{Backing, Notifier};
     use super::*;
 
     /// Touches a page when it hears of a change, as a vCPU may at that moment.

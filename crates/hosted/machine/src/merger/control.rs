@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use mayfly_merge::{Group, Merger as Scan};
 use mayfly_platform::address::Hva;
 use mayfly_platform::memory::OutOfMemory;
 
-use super::counts::Statistics;
-use super::item::Kind;
-use super::scan::Scan;
+use super::Statistics;
+use super::pages::Pages;
 use super::tunables::{Run, Tunables};
 use crate::HostSpace;
 use crate::address_space::{Error, Fault, whole_pages};
@@ -33,12 +33,12 @@ impl Merger {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`], also for memory that is there for good; [`Error::NotMapped`].
+    /// [`Error::Invalid`], also for memory that is there for good; [`Error::NotMapped`]; [`Error::OutOfMemory`], with some of
+    /// it registered.
     pub fn register(&self, range: Range<Hva>) -> Result<(), Error> {
         let pages = whole_pages(&range)?;
         self.space.check_mergeable(&pages)?;
-        self.scan().items.add(pages);
-        Ok(())
+        Ok(self.scan().register(&self.pages(), Group::default(), pages)?)
     }
 
     /// Lets pages of `range` be merged no more, and gives those that are a frame of their own, as `MADV_UNMERGEABLE`
@@ -47,15 +47,15 @@ impl Merger {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]; [`Error::OutOfMemory`], with nothing registered any more, but some of it merged still.
+    /// [`Error::Invalid`]; [`Error::OutOfMemory`], with nothing registered any more, but some of it merged still; or nothing has changed.
     pub fn unregister(&self, range: Range<Hva>) -> Result<(), Error> {
         let pages = whole_pages(&range)?;
         let mut scan = self.scan();
-        scan.items.remove(&pages);
+        scan.unregister(&self.pages(), &pages)?;
         let mut mapped = self.space.mapped(&pages).into_iter();
         let unmerged = mapped.try_for_each(|pages| self.unmerge(&mut scan, pages));
         self.space.settle();
-        scan.prune(&self.space);
+        scan.prune(&self.pages());
         Ok(unmerged?)
     }
 
@@ -74,9 +74,14 @@ impl Merger {
         self.space.settle();
         if tunables.run == Run::Unmerge {
             let mut scan = self.scan();
-            let mut ranges = scan.items.ranges().into_iter();
-            let unmerged = ranges.try_for_each(|pages| self.unmerge(&mut scan, pages));
-            scan.prune(&self.space);
+            let (mut from, mut unmerged) = (0, Ok(()));
+            while unmerged.is_ok()
+                && let Some(pages) = scan.range_after(from)
+            {
+                from = pages.end;
+                unmerged = self.unmerge(&mut scan, pages);
+            }
+            scan.prune(&self.pages());
             return unmerged;
         }
         Ok(())
@@ -87,7 +92,7 @@ impl Merger {
     pub fn scan_batch(&self) -> u64 {
         let mut scan = self.scan();
         let tunables = self.tunables();
-        scan.batch(&self.space, &tunables)
+        self.batch(&mut scan, &tunables)
     }
 
     /// Has a [`MergerThread`](super::MergerThread) do a batch, if it is to. Returns the pause after it.
@@ -95,14 +100,14 @@ impl Merger {
         let mut scan = self.scan();
         // Asked under the scanner's lock: what was unmerged by `set` is not merged again when that has returned.
         let tunables = self.tunables();
-        let has_scanned = tunables.run == Run::Merge && scan.batch(&self.space, &tunables) > 0;
+        let has_scanned = tunables.run == Run::Merge && self.batch(&mut scan, &tunables) > 0;
         has_scanned.then(|| Duration::from_millis(tunables.sleep_millisecs))
     }
 
     /// Goes through all registered pages once, from wherever it is.
     pub fn scan_all(&self) {
-        let before = self.scan().full_scans;
-        while self.scan().full_scans == before {
+        let before = self.full_scans();
+        while self.full_scans() == before {
             if self.scan_batch() == 0 {
                 return;
             }
@@ -111,20 +116,22 @@ impl Merger {
 
     /// What was done so far, and what is shared at this moment. Waits for a batch under way.
     pub fn statistics(&self) -> Statistics {
-        let scan = self.scan();
-        let shared = scan.stable.counts(self.space.arena());
-        Statistics {
-            pages_shared: shared.frames,
-            pages_sharing: shared.pages - shared.frames,
-            pages_unshared: scan.items.count(Kind::Unshared),
-            pages_volatile: scan.items.count(Kind::Volatile),
-            pages_scanned: scan.pages_scanned,
-            pages_merged: scan.pages_merged,
-            full_scans: scan.full_scans,
-            ksm_zero_pages: self.space.zero_pages(),
-            stable_node_chains: shared.chains,
-            stable_node_dups: shared.duplicates,
-        }
+        self.scan().statistics(&self.pages())
+    }
+
+    /// How often all pages have been gone through.
+    fn full_scans(&self) -> u64 {
+        self.scan().full_scans()
+    }
+
+    fn batch(&self, scan: &mut Scan, tunables: &Tunables) -> u64 {
+        let pages = Pages { space: &self.space, use_zero_pages: tunables.use_zero_pages };
+        scan.scan(&pages, &tunables.limits(), tunables.pages_to_scan)
+    }
+
+    /// The pages, for what merges none.
+    fn pages(&self) -> Pages<'_> {
+        Pages { space: &self.space, use_zero_pages: false }
     }
 
     fn unmerge(&self, scan: &mut Scan, pages: Range<u64>) -> Result<(), OutOfMemory> {
@@ -135,7 +142,7 @@ impl Merger {
                 Ok(()) | Err(Fault::NotMapped | Fault::ReadOnly) => {}
                 Err(Fault::OutOfMemory(error)) => return Err(error),
             }
-            scan.items.set(page, Kind::New);
+            scan.unmerged(page);
         }
         Ok(())
     }
@@ -148,7 +155,7 @@ impl Merger {
 impl Drop for Merger {
     /// Gives up its references; what is merged stays so.
     fn drop(&mut self) {
-        self.scan().stable.clear(self.space.arena());
+        self.scan().give_up(&self.pages());
         self.space.settle();
     }
 }

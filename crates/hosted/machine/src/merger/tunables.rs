@@ -1,5 +1,7 @@
 //! What can be set.
 
+use mayfly_merge::Limits;
+
 /// What the merger does by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Run {
@@ -40,5 +42,12 @@ impl Default for Tunables {
             max_page_sharing: 256,
             pages_to_merge: 1,
         }
+    }
+}
+
+impl Tunables {
+    pub(super) fn limits(&self) -> Limits {
+        let Self { max_page_sharing, pages_to_merge, .. } = *self;
+        Limits { max_page_sharing, pages_to_merge, pages_a_find: 1 }
     }
 }

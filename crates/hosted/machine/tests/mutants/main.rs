@@ -22,6 +22,7 @@ mod hwtrace;
 mod iobus;
 mod memory;
 mod memslot;
+mod merge;
 mod orders;
 mod owed;
 mod srcu;
@@ -103,7 +104,7 @@ impl fmt::Display for Mutant {
 }
 
 /// The steps of each protocol, and by which checker the sample has one of them killed.
-const PROTOCOLS: [(&[Mutant], Checker); 14] = [
+const PROTOCOLS: [(&[Mutant], Checker); 15] = [
     (caches::MUTANTS, Checker::Test),
     (devices::MUTANTS, Checker::Loom),
     (holds::MUTANTS, Checker::Test),
@@ -111,6 +112,7 @@ const PROTOCOLS: [(&[Mutant], Checker); 14] = [
     (iobus::MUTANTS, Checker::Test),
     (memory::MUTANTS, Checker::Test),
     (memslot::MUTANTS, Checker::Loom),
+    (merge::MUTANTS, Checker::Test),
     (owed::MUTANTS, Checker::Test),
     (srcu::MUTANTS, Checker::Test),
     (stage2::MUTANTS, Checker::Test),

@@ -34,6 +34,7 @@ use crate::bare::processor::{power_off, timer};
 use crate::bare::threads;
 use crate::bare::threads::console::{self, say};
 use crate::bare::vm::Machine;
+use crate::bare::world::merger;
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
 use machines::Machines;
@@ -322,6 +323,10 @@ impl Monitor {
             Command::Count(name) => self.count(name.as_deref())?,
             Command::Shares(seconds) => self.shares(seconds)?,
             Command::Uplink(rate) => own::uplink(rate),
+            Command::Merge(part) => {
+                let part = merger::set_part(part);
+                say!("mayfly: the merger takes {part} hundredths of a CPU at most");
+            }
             Command::Measure(course, rounds) => self.host.measure(course, rounds),
             Command::Sleep(milliseconds) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;

@@ -8,6 +8,7 @@ pub(crate) mod x86;
 
 pub(crate) mod entropy;
 pub(crate) mod memory;
+pub(crate) mod merger;
 pub(crate) mod share;
 
 #[cfg(target_arch = "aarch64")]

@@ -153,6 +153,12 @@ fn what_is_measured_is_measured_in_rounds() {
 fn shares_are_measured_for_seconds() {
     assert_eq!(Command::read("shares"), Ok(Command::Shares(SECONDS)));
     assert_eq!(Command::read("shares 7"), Ok(Command::Shares(7)));
+    assert_eq!(Command::read("merge"), Ok(Command::Merge(None)));
+    assert_eq!(Command::read("merge 0"), Ok(Command::Merge(Some(0))));
+    assert_eq!(Command::read("merge 100"), Ok(Command::Merge(Some(100))));
+    for wrong in ["merge 101", "merge -1", "merge 5%", "merge all", "merge 4294967296"] {
+        assert!(Command::read(wrong).is_err(), "{wrong}");
+    }
     assert_eq!(Command::read("uplink"), Ok(Command::Uplink(None)));
     assert_eq!(Command::read("uplink 2M"), Ok(Command::Uplink(Some(2 << 20))));
     assert_eq!(Command::read("uplink 0"), Ok(Command::Uplink(Some(0))));
@@ -218,6 +224,7 @@ fn every_command_is_helped_with() {
                         | "SECONDS"
                         | "[SECONDS]"
                         | "[RATE]"
+                        | "[HUNDREDTHS]"
                         | "SIZE"
                 )
         };

@@ -35,6 +35,28 @@ fn all_memory_is_reserved_unless_the_vm_may_use_more_than_that() {
 }
 
 #[test]
+fn a_vm_is_merged_within_a_group_if_it_may_have_less_than_all_of_its_memory() {
+    let group = |parameters| plan(parameters).merge;
+    assert_eq!(group("memory=64M overcommit=yes"), None);
+    assert_eq!(group("merge=a memory=64M overcommit=yes").as_deref(), Some("a"));
+    let most = "reserve=62M memory=64M overcommit=yes merge=web-1_b";
+    assert_eq!(group(most).as_deref(), Some("web-1_b"));
+    assert_eq!(group("merge=a overcommit=yes merge=no"), None);
+    for wrong in [
+        "merge=a",
+        "merge=a memory=64M overcommit=yes reserve=64M",
+        "merge= overcommit=yes",
+        "merge overcommit=yes",
+        "merge=a,b overcommit=yes",
+        "merge=012345678901234567890123456789012 overcommit=yes",
+    ] {
+        let arguments = format!("{wrong} --");
+        let refused = Plan::new(&module(0, ModuleKind::Kernel, &arguments), 0);
+        assert!(refused.is_err_and(|why| why.contains("merge")), "{wrong}");
+    }
+}
+
+#[test]
 fn a_vm_with_a_card_can_be_frozen_and_its_forks_have_that_card() {
     let card = plan("net=lan mac=52:54:00:00:00:01");
     assert_eq!(card.has_no_forks(), None);

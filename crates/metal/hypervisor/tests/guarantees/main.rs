@@ -358,6 +358,12 @@ impl Machine<'_> {
         for (id, vm) in &self.vms {
             let account = self.real.account();
             assert_eq!((account.used(*id), account.above(*id)), (vm.used(), vm.above()));
+            let singles =
+                || vm.pieces.iter().filter(|(_, order)| **order == 0).map(|(first, _)| first);
+            for frame in singles() {
+                let given = singles().filter(|other| **other / CHUNK == frame / CHUNK).count();
+                assert_eq!(self.real.given_around(*frame), Some(given as u32));
+            }
         }
     }
 

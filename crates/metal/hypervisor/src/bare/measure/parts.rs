@@ -86,6 +86,7 @@ pub(super) fn plan(bytes: u64, vcpus: u32) -> Plan {
         x2apic: true,
         hvc: false,
         balloon: false,
+        merge: None,
         weight: Share::WEIGHT,
         cap: None,
         starts: false,

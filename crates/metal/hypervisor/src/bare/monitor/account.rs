@@ -105,6 +105,12 @@ pub(crate) fn stat(machine: &Machine) {
         }
         say!("{}: {freed} frames given back by its guest, in {nanoseconds} ns", machine.plan.name);
     }
+    if let Some((merged, met)) = machine.merged() {
+        say!(
+            "{}: {merged} pages merged, {met} faults on entries that merging made empty or froze",
+            machine.plan.name
+        );
+    }
     let disk = machine.disk_bytes();
     if disk != 0 {
         say!(

@@ -118,6 +118,11 @@ pub(crate) unsafe fn free(first: Pfn, order: u32) {
     debug_assert!(taken, "frames are given back as they were given");
 }
 
+/// As [`Chunks::given_around`].
+pub(crate) fn given_around(frame: Pfn) -> Option<u32> {
+    FRAMES.lock().as_ref()?.given_around(frame.get())
+}
+
 /// Has a block of `1 << order` frames be single frames, each of which is taken back alone. It was given for that order, which
 /// is that of a chunk at least.
 pub(crate) fn part(first: Pfn, order: u32) {

@@ -37,6 +37,11 @@ impl Account {
         Self::of(None, Share::WEIGHT, None)
     }
 
+    /// One of its own for a thread which works for no VM, and has time that nobody else wants.
+    pub(crate) fn least() -> Arc<Self> {
+        Self::of(None, 1, None)
+    }
+
     fn of(vm: Option<String>, weight: u32, cap: Option<u32>) -> Arc<Self> {
         let share = UnsafeCell::new(Share::new(weight, cap, timer::frequency()));
         let account = Arc::new(Self { share, vm });

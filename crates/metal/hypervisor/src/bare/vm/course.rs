@@ -25,8 +25,8 @@ use crate::bare::devices::arch::{MEMORY, SerialPort, VIRTIO, VIRTIO_PAGE_BYTES, 
 use crate::bare::devices::disk::Medium;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
-use crate::bare::world::Worlds;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::{Worlds, merger};
 
 const NO_MEMORY: &str = "there is no memory for a VM";
 const NOT_SET: &str = "its memory cannot be set";
@@ -98,6 +98,14 @@ fn serve_devices(machine: &Machine, run: &Run, memory: &Arc<GuestMemory>) -> Opt
         None => run.devices.leave(&machine.plan.name),
     }
     room
+}
+
+/// Has the pages of a VM be merged, if it is to be. It runs all the same if they cannot be.
+fn join(machine: &Machine, memory: &Arc<GuestMemory>) -> Option<merger::Member> {
+    merger::join(&machine.plan, memory).unwrap_or_else(|why| {
+        say!("mayfly: {} is not merged: {why}", machine.plan.name);
+        None
+    })
 }
 
 impl<F: TableFormat> Host<F> {
@@ -249,9 +257,14 @@ impl<F: TableFormat> Host<F> {
         machine.uart.reset(Some(run.devices.plug()), console);
         machine.has_begun(&run, &memory);
         Self::start_threads(&vm, &run, first);
+        let member = join(machine, &memory);
+        let mut held = None;
         let template = loop {
+            drop(held.take());
             let room = serve_devices(machine, &run, &memory);
             run.wait_for_threads();
+            // Nobody but this thread uses the memory: the merger neither.
+            held = member.as_ref().map(merger::Member::hold);
             let virtual_count = run.chipset.virtual_count();
             if let Some(room) = room {
                 Self::fork(&vm, machine, &run, &memory, room, virtual_count);
@@ -289,6 +302,8 @@ impl<F: TableFormat> Host<F> {
                 }
             }
         };
+        drop(held);
+        drop(member);
         memory.heard_by(None);
         run.devices.hide();
         // One that was kept is frozen, however it was to end meanwhile.

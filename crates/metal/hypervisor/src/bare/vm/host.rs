@@ -13,8 +13,8 @@ use mayfly_vm::{Config, SlotZap, stage2};
 use super::arch::{CACHES, vmid_bits};
 use super::format::{Kinds, TableFormat};
 use crate::bare::threads::{self, Name};
-use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::{World, merger};
 
 /// How much the core does before it looks for interrupts: at most 20,000 instructions.
 const SLICE: Slice = Slice { entries: 32, time: Duration::from_micros(50) };
@@ -49,6 +49,7 @@ impl<F: TableFormat> Host<F> {
             threads::work_in_background();
             reclaims.serve(FREED);
         })?;
+        merger::start()?;
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 

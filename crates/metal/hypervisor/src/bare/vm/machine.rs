@@ -483,6 +483,16 @@ impl Machine {
         run.devices.given_back().map(then)
     }
 
+    /// How many pages of it share a frame with others, and how many faults of its guest met what merging had made empty or
+    /// frozen; if it runs, and may be merged.
+    pub(crate) fn merged(&self) -> Option<(u64, u64)> {
+        self.plan.merge.as_ref()?;
+        match &*self.present.lock() {
+            Present::Running(_, memory) => Some((memory.merged(), memory.met())),
+            _ => None,
+        }
+    }
+
     /// How many frames it was given, or has as an image.
     pub(crate) fn frames(&self) -> u64 {
         match &*self.present.lock() {

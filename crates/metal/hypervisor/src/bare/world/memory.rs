@@ -39,10 +39,17 @@ mod giving_back;
 mod going_back;
 mod image;
 mod leaving;
+mod merging;
+mod packing;
+pub(crate) mod shelf;
 
 use going_back::Freed;
 pub(crate) use image::Hears;
 use image::ImagePage;
+pub(crate) use image::Shares;
+pub(crate) use merging::sum_of;
+use merging::{Met, SHARED};
+pub(crate) use packing::Packing;
 
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
@@ -78,6 +85,8 @@ pub(crate) struct GuestMemory {
     by_frames: bool,
     /// Its VM, which hears where a page gets a frame in the place of the image's.
     hears: SpinLock<Option<Arc<dyn Hears>>>,
+    /// Faults that merging is to blame for.
+    met: Met,
 }
 
 /// What a memory has of its own, and what is behind that.
@@ -88,6 +97,8 @@ pub(crate) struct Layer {
     given: Blocks,
     /// What the pages are that have no frame yet.
     image: Option<Arc<GuestMemory>>,
+    /// How many pages [share](merging) a frame.
+    merged: AtomicU64,
 }
 
 // SAFETY: all of it may be used by several threads, but for the moment in which the layer becomes another one: the caller
@@ -121,9 +132,10 @@ impl GuestMemory {
             threads::preemption_point();
         }
         let given = Blocks::try_new(count)?;
-        let layer = UnsafeCell::new(Layer { world, words, given, image: None });
+        let layer =
+            UnsafeCell::new(Layer { world, words, given, image: None, merged: AtomicU64::new(0) });
         let (giving, frames, hears) = (Lock::new(()), AtomicU64::new(0), SpinLock::new(None));
-        Ok(Self { layer, giving, frames, by_frames: false, hears })
+        Ok(Self { layer, giving, frames, by_frames: false, hears, met: Met::default() })
     }
 
     /// The same, which gets a frame for each page alone: what is touched is then all that is given.
@@ -468,15 +480,28 @@ impl GuestMemory {
         Ok((frame, Level::PAGE).into())
     }
 
+    /// The frame of its own that a page has, or the block.
     fn look(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
         let value = word.load(Ordering::Acquire);
         match value & KIND {
             BLOCK => Some((Pfn::new(value >> PAGE_SHIFT), Level::MIB2)),
+            TABLE => match entry(value, page).load(Ordering::Acquire) & (FRAME | SHARED) {
+                0 | SHARED.. => None,
+                frame => Some((Pfn::new(frame), Level::PAGE)),
+            },
+            _ => None,
+        }
+    }
+
+    /// The same, of what is only read: also the frame that a page shares.
+    fn look_to_read(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
+        let value = word.load(Ordering::Acquire);
+        match value & KIND {
             TABLE => match entry(value, page).load(Ordering::Acquire) & FRAME {
                 0 => None,
                 frame => Some((Pfn::new(frame), Level::PAGE)),
             },
-            _ => None,
+            _ => Self::look(word, page),
         }
     }
 }

@@ -49,7 +49,7 @@ impl GuestMemory {
     pub(super) fn note_clean(&self, address: u64, first: Pfn, level: Level) {
         let (number, page) = ((address >> BLOCK_SHIFT) as usize, (address >> PAGE_SHIFT) % PAGES);
         for word in self.images().filter_map(|image| image.words.get(number)) {
-            let found = Self::look(word, page);
+            let found = Self::look_to_read(word, page);
             if found == Some((first, level))
                 && let Some((noted, bit)) = note_of(word, page)
             {

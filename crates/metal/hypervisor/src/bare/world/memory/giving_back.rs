@@ -138,7 +138,7 @@ impl GuestMemory {
         }
         // The image's page is found where the image's word is there, whatever this memory's own word says.
         let is_wanted = |page: u64| {
-            let is_image = || self.image_page(address(page)).is_ok_and(|found| found.is_some());
+            let is_image = || self.page_of_images(address(page)).is_ok_and(|found| found.is_some());
             wanted.contains(page as usize) && !(keeps_images && is_image())
         };
         // SAFETY: as the caller promises.
@@ -161,6 +161,7 @@ impl GuestMemory {
         if value & KIND != TABLE {
             return;
         }
+        self.part_with_all(value, &is_wanted);
         // The page that stays, and that names the next one in the chain.
         let mut after = None;
         let mut last = value >> LAST_SHIFT & NUMBER;
@@ -188,7 +189,9 @@ impl GuestMemory {
             // SAFETY: as the caller promises; it was given as a single frame, or is one since its block was parted.
             unsafe { freed.add(said & FRAME) };
         }
-        if word.load(Ordering::Relaxed) >> LAST_SHIFT & NUMBER == 0 {
+        if word.load(Ordering::Relaxed) >> LAST_SHIFT & NUMBER == 0
+            && self.merged_in(value).next().is_none()
+        {
             self.given.remove(number);
         }
     }

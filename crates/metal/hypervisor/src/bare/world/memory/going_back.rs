@@ -42,13 +42,13 @@ pub(super) const BEFORE_SHIFT: u32 = 48;
 pub(super) const NUMBER: u64 = (1 << 10) - 1;
 
 impl GuestMemory {
-    /// Gives the page at `address`, which has none, its frame. `table` is its word. Under the lock.
+    /// Gives the page at `address`, which has none, or shares one, its frame. `table` is its word. Under the lock.
     pub(super) fn put(&self, address: u64, table: u64, frame: Pfn) {
         let word = &self.words[(address >> BLOCK_SHIFT) as usize];
         let page = (address >> PAGE_SHIFT) % PAGES;
         let value = word.load(Ordering::Relaxed);
         let before = value >> LAST_SHIFT & NUMBER;
-        entry(table, page).store(frame.get() | before << BEFORE_SHIFT, Ordering::Release);
+        self.part_with(entry(table, page), frame.get() | before << BEFORE_SHIFT);
         // Release: readers of the word find its table by it.
         word.store(value & !(NUMBER << LAST_SHIFT) | (page + 1) << LAST_SHIFT, Ordering::Release);
         if before == 0 {
@@ -59,12 +59,19 @@ impl GuestMemory {
 
     /// Has `pages` be those of word `number` that have a frame.
     fn find_pages(&self, number: usize, pages: &Pages) {
+        // The caller has just emptied as many entries as it may between two looks.
+        threads::interrupts::look();
         let value = self.words[number].load(Ordering::Relaxed);
         pages.set_all(value & KIND == BLOCK);
         let mut last = if value & KIND == TABLE { value >> LAST_SHIFT & NUMBER } else { 0 };
         while let Some(page) = last.checked_sub(1) {
             pages.insert(page as usize);
             last = entry(value, page).load(Ordering::Relaxed) >> BEFORE_SHIFT;
+        }
+        if self.merged() != 0 {
+            threads::interrupts::look();
+            self.merged_in(value).for_each(|page| pages.insert(page as usize));
+            threads::interrupts::look();
         }
     }
 
@@ -117,6 +124,7 @@ impl GuestMemory {
                 threads::preemption_point();
             }
             TABLE => {
+                self.part_with_all(value, |_| true);
                 // Release: readers of the word find its table by it.
                 word.store(value & !(NUMBER << LAST_SHIFT), Ordering::Release);
                 let mut last = value >> LAST_SHIFT & NUMBER;

@@ -61,6 +61,29 @@ pub(crate) trait Hears: Send + Sync {
         next: &dyn Fn(u64) -> Range<u64>,
         gone: &mut dyn FnMut(),
     );
+
+    /// Has the page at `page` be in the second of `frames` in place of the first, to be read, if `shares` finds that they hold
+    /// the same: in the order of [`mayfly_merge::share`]. Returns whether the VM had it mapped; nothing, if they do not.
+    ///
+    /// # Safety
+    ///
+    /// As [`Vm::change_pte`](mayfly_vm::Vm::change_pte), where they hold the same.
+    unsafe fn share(&self, page: Hva, frames: (Pfn, Pfn), shares: &mut dyn Shares) -> Option<bool>;
+}
+
+/// What a memory does where a page of it comes to share a frame: as [`mayfly_merge::Steps`].
+pub(crate) trait Shares {
+    /// Has no thread of the hypervisor write to the page.
+    fn close(&mut self);
+
+    /// Whether both frames hold the same.
+    fn compare(&mut self) -> bool;
+
+    /// Has the common frame be found.
+    fn replace(&mut self);
+
+    /// Called before faults find the page again.
+    fn end(&mut self);
 }
 
 impl GuestMemory {
@@ -79,26 +102,37 @@ impl GuestMemory {
 
     /// The image's page behind `address`, where the memory has no frame of its own.
     pub(super) fn image_page_alone(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
-        if self.image.is_none() {
+        if self.image.is_none() && self.merged() == 0 {
             return Ok(None);
         }
         let word = self.word_of(address)?;
-        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
-            Some(_) => Ok(None),
-            None => self.image_page(address),
+        let page = (address >> PAGE_SHIFT) % PAGES;
+        if Self::look(word, page).is_some() {
+            return Ok(None);
+        }
+        self.note_read(word, page);
+        self.image_page(address)
+    }
+
+    /// The page behind `address` that is only read, where it has no frame of its own: the one that it [shares](super::merging),
+    /// or the image's. Out of line, so that a memory without either saves no registers for it.
+    #[inline(never)]
+    pub(super) fn image_page(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
+        match self.shared_page(self.word_of(address)?, (address >> PAGE_SHIFT) % PAGES) {
+            Some(page) => Ok(Some(ImagePage { page, level: Level::PAGE, is_clean: false })),
+            None => self.page_of_images(address),
         }
     }
 
-    /// The image's page behind `address`, if it has one. Out of line, so that a memory without an image saves no registers for it.
-    #[inline(never)]
-    pub(super) fn image_page(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
+    /// The image's page behind `address`, if it has one.
+    pub(super) fn page_of_images(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
         let number = (address >> BLOCK_SHIFT) as usize;
         let own = self.words.get(number).ok_or(HostFault::NotMapped)?;
         // Where one page of a block has a frame of its own, the others are no block any more.
         let mut is_parted = own.load(Ordering::Acquire) != 0;
         for word in self.images().filter_map(|image| image.words.get(number)) {
             let number = (address >> PAGE_SHIFT) % PAGES;
-            if let Some(found) = Self::look(word, number) {
+            if let Some(found) = Self::look_to_read(word, number) {
                 let level = if is_parted { Level::PAGE } else { found.1 };
                 let (page, is_clean) = (Self::page_in(found, address), is_clean(word, number));
                 return Ok(Some(ImagePage { page, level, is_clean }));

@@ -81,7 +81,7 @@ impl GuestMemory {
     pub(crate) fn admit_to_image(&self) -> Result<(), u64> {
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         // Its tables are among them; a block has none here, and one there.
-        let frames = self.frames();
+        let frames = self.frames() + self.merged();
         let more = chunks(frames + frames.div_ceil(PAGES), 0);
         let share = image.world.share();
         share.filter(|share| !share.allow(more)).map_or(Ok(()), |_| Err(more))
@@ -149,6 +149,13 @@ impl GuestMemory {
                 let said = entry(value, page).load(Ordering::Relaxed);
                 image.overwrite(number, page, said & FRAME)?;
                 last = said >> BEFORE_SHIFT;
+            }
+            for page in self.merged_in(value) {
+                image.overwrite(
+                    number,
+                    page,
+                    entry(value, page).load(Ordering::Relaxed) & FRAME,
+                )?;
             }
             // SAFETY: as the caller promises, nothing uses them.
             unsafe { self.empty(number, &mut freed) };

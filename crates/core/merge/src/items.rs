@@ -1,0 +1,246 @@
+//! What the merger knows of each page: Linux's `rmap_item`, in four bytes.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use mayfly_platform::memory::OutOfMemory;
+
+use crate::Group;
+use crate::pieces::Pieces;
+
+/// What a page was when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Not looked at yet; or there was nothing.
+    New,
+    /// Other than the time before.
+    Volatile,
+    /// The same, and without an equal.
+    Unshared,
+    /// Merged.
+    Merged,
+}
+
+impl Kind {
+    const ALL: [Self; KINDS] = [Self::New, Self::Volatile, Self::Unshared, Self::Merged];
+}
+
+const KINDS: usize = 4;
+/// Pages between two pauses.
+const FEW: usize = 128;
+
+/// The kind of a page, and above that what it remembers of the sum of the last look: nothing, or a number that is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Item(u32);
+
+impl Item {
+    const NEW: Self = Self(Kind::New as u32);
+    const KIND_BITS: u32 = 2;
+
+    fn kind(self) -> Kind {
+        Kind::ALL[(self.0 & 3) as usize]
+    }
+
+    /// What is remembered of a sum. Two that differ seldom have it in common; then a page counts as unchanged that has
+    /// changed, which costs a comparison.
+    const fn short(sum: u64) -> u32 {
+        let short = (sum >> (32 + Self::KIND_BITS)) as u32;
+        if short == 0 { 1 } else { short }
+    }
+}
+
+#[derive(Debug)]
+struct Pages {
+    first: u64,
+    group: Group,
+    items: Pieces<Item>,
+}
+
+impl Pages {
+    fn all(&self) -> Range<u64> {
+        self.first..self.first + self.items.len() as u64
+    }
+}
+
+/// Ranges of pages, which do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    /// In order.
+    ranges: Vec<Pages>,
+    counts: [u64; KINDS],
+}
+
+impl Items {
+    /// Adds the pages that are not there yet. Where memory ends, some of them.
+    pub(crate) fn try_add(
+        &mut self,
+        group: Group,
+        pages: Range<u64>,
+        mut pause: impl FnMut(),
+    ) -> Result<(), OutOfMemory> {
+        let mut first = pages.start;
+        while first < pages.end {
+            let at = self.first_ending_after(first);
+            let next = self.ranges.get(at).map(Pages::all);
+            if let Some(next) = next.clone().filter(|next| next.start <= first) {
+                first = next.end;
+                continue;
+            }
+            let end = next.map_or(pages.end, |next| next.start.min(pages.end));
+            self.ranges.try_reserve(1).map_err(|_| OutOfMemory)?;
+            let count = usize::try_from(end - first).map_err(|_| OutOfMemory)?;
+            let items = Pieces::try_filled(Item::NEW, count, &mut pause)?;
+            self.ranges.insert(at, Pages { first, group, items });
+            self.counts[Kind::New as usize] += end - first;
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Takes out the pages that are there.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`], where a range is to be parted: all pages are there still.
+    pub(crate) fn try_remove(
+        &mut self,
+        pages: &Range<u64>,
+        mut pause: impl FnMut(),
+    ) -> Result<(), OutOfMemory> {
+        for at in [pages.start, pages.end] {
+            self.part(at, &mut pause)?;
+        }
+        let from = self.first_ending_after(pages.start);
+        let within = self.ranges[from..].partition_point(|range| range.first < pages.end);
+        for mut range in self.ranges.drain(from..from + within) {
+            for at in 0..range.items.len() {
+                self.counts[range.items.get(at).kind() as usize] -= 1;
+                if at.is_multiple_of(FEW) {
+                    pause();
+                }
+            }
+            range.items.clear(&mut pause);
+        }
+        Ok(())
+    }
+
+    /// How many pages there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How many pages are of this kind.
+    pub(crate) fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// The first range that ends after `page`.
+    pub(crate) fn range_after(&self, page: u64) -> Option<Range<u64>> {
+        self.ranges.get(self.first_ending_after(page)).map(Pages::all)
+    }
+
+    /// The first page that is not before `page`.
+    pub(crate) fn at_or_after(&self, page: u64) -> Option<u64> {
+        self.range_after(page).map(|range| range.start.max(page))
+    }
+
+    /// The group of a page that is there.
+    pub(crate) fn group(&self, page: u64) -> Option<Group> {
+        self.pages_of(page).map(|pages| pages.group)
+    }
+
+    /// Whether two pages are of one range as it was added.
+    pub(crate) fn are_together(&self, page: u64, other: u64) -> bool {
+        self.pages_of(page).is_some_and(|pages| pages.all().contains(&other))
+    }
+
+    /// Says what a page is, if it is there.
+    pub(crate) fn set(&mut self, page: u64, kind: Kind) {
+        let Some(item) = self.item(page) else { return };
+        let was = item.kind();
+        item.0 = item.0 >> Item::KIND_BITS << Item::KIND_BITS | kind as u32;
+        self.counts[was as usize] -= 1;
+        self.counts[kind as usize] += 1;
+    }
+
+    /// Notes a page's sum. Returns whether it was the same at the look before.
+    pub(crate) fn stays_the_same(&mut self, page: u64, sum: u64) -> bool {
+        let Some(item) = self.item(page) else { return false };
+        let (before, now) = (item.0 >> Item::KIND_BITS, Item::short(sum));
+        item.0 = now << Item::KIND_BITS | item.kind() as u32;
+        before == now
+    }
+
+    /// Has a range begin at `at`, if one goes over it.
+    fn part(&mut self, at: u64, mut pause: impl FnMut()) -> Result<(), OutOfMemory> {
+        let number = self.first_ending_after(at);
+        let Some(range) = self.ranges.get(number).filter(|range| range.first < at) else {
+            return Ok(());
+        };
+        let stays = (at - range.first) as usize;
+        let mut rest = Pieces::default();
+        for index in stays..range.items.len() {
+            rest.try_push(range.items.get(index))?;
+            if index.is_multiple_of(FEW) {
+                pause();
+            }
+        }
+        let group = range.group;
+        self.ranges.try_reserve(1).map_err(|_| OutOfMemory)?;
+        self.ranges[number].items.truncate(stays);
+        self.ranges.insert(number + 1, Pages { first: at, group, items: rest });
+        Ok(())
+    }
+
+    fn item(&mut self, page: u64) -> Option<&mut Item> {
+        let at = self.first_ending_after(page);
+        let pages = self.ranges.get_mut(at).filter(|pages| pages.first <= page)?;
+        Some(pages.items.get_mut((page - pages.first) as usize))
+    }
+
+    fn pages_of(&self, page: u64) -> Option<&Pages> {
+        self.ranges.get(self.first_ending_after(page)).filter(|pages| pages.first <= page)
+    }
+
+    fn first_ending_after(&self, page: u64) -> usize {
+        self.ranges.partition_point(|range| range.all().end <= page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Group = Group(1);
+
+    fn ranges(items: &Items) -> Vec<Range<u64>> {
+        let next = |range: &Range<u64>| items.range_after(range.end);
+        core::iter::successors(items.range_after(0), next).collect()
+    }
+
+    #[test]
+    fn pages_added_twice_are_there_once_and_keep_what_is_known_of_them() {
+        let mut items = Items::default();
+        items.try_add(ONE, 10..20, || ()).unwrap();
+        items.set(15, Kind::Merged);
+        items.try_add(Group(2), 5..30, || ()).unwrap();
+        assert_eq!((items.len(), items.count(Kind::Merged)), (25, 1));
+        assert_eq!([9, 10, 20].map(|page| items.group(page)), [2, 1, 2].map(|it| Some(Group(it))));
+        items.try_remove(&(12..16), || ()).unwrap();
+        assert_eq!((items.len(), items.count(Kind::Merged)), (21, 0));
+        assert_eq!(ranges(&items), [5..10, 10..12, 16..20, 20..30]);
+        assert!(items.are_together(10, 11) && !items.are_together(9, 10));
+        assert_eq!((items.at_or_after(11), items.at_or_after(12)), (Some(11), Some(16)));
+        assert_eq!((items.at_or_after(30), items.group(13)), (None, None));
+    }
+
+    #[test]
+    fn a_page_is_the_same_if_it_was_so_at_the_look_before() {
+        let mut items = Items::default();
+        items.try_add(ONE, 0..1, || ()).unwrap();
+        let sums = [0, 0, 7 << 40, 7 << 40, 0];
+        let same = sums.map(|sum| items.stays_the_same(0, sum));
+        assert_eq!(same, [false, true, false, true, false]);
+        assert!(!items.stays_the_same(1, 7 << 40));
+    }
+}

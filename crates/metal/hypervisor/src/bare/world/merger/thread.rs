@@ -1,0 +1,51 @@
+//! The thread that merges, within its part of a processor.
+
+use core::sync::atomic::Ordering;
+
+use mayfly_hypervisor::needs::PAGES_A_FIND;
+use mayfly_merge::{Limits, Pace};
+
+use super::All;
+use crate::bare::threads;
+
+const LIMITS: Limits =
+    Limits { max_page_sharing: u64::MAX, pages_to_merge: 1, pages_a_find: PAGES_A_FIND };
+
+/// Looks at pages between two rests, after which some pages are packed.
+const LOOKS: u32 = 64;
+
+/// What the thread does.
+pub(super) fn main(all: &'static All) {
+    loop {
+        let seen = all.joined.load(Ordering::Acquire);
+        let (before, _) = all.account.spent();
+        let has_looked = (0..LOOKS).all(|_| {
+            let has_looked = look(all);
+            threads::preemption_point();
+            has_looked
+        });
+        all.state.lock(&*all.world).pack();
+        let (spent, now) = all.account.spent();
+        let pace = Pace::try_new(all.part.load(Ordering::Relaxed) * Pace::WHOLE / 100);
+        // If nobody has joined, or it takes no part: until that changes.
+        let deadline = pace
+            .filter(|_| has_looked)
+            .map_or(u64::MAX, |pace| now.saturating_add(pace.rest(spent - before)));
+        threads::wait(&all.joined, seen, deadline);
+    }
+}
+
+/// Looks at the next page. Returns whether there is one.
+fn look(all: &All) -> bool {
+    if all.part.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let mut state = all.state.lock(&*all.world);
+    let (merger, pages) = state.split();
+    let before = merger.full_scans();
+    let has_looked = merger.scan(&pages, &LIMITS, 1) > 0;
+    if merger.full_scans() != before {
+        state.groups.tidy();
+    }
+    has_looked
+}
