@@ -113,7 +113,7 @@ FUZZ_SECONDS ?= 600
 metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at all, beside Linux VMs that look after their memory and data
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/metal fuzz
 
-metal-run: setup-metal ## count what steps of a VM's life take, Mayfly at EL2 beside KVM on arm64; ARGS="--rounds 1" goes to `mayfly run`
+metal-run: setup-metal ## count what steps of a VM's life take, Mayfly at EL2 beside KVM on arm64, or with ARCH=x86_64 beside kvm-amd; ARGS="--rounds 1" goes to `mayfly run`
 	@scripts/metal-run $(ARGS)
 
 # How many connections `make metal-serve` makes: make metal-serve REQUESTS=300 takes some minutes.

@@ -1,6 +1,6 @@
 //! The results of all sides, in sentences.
 
-use mayfly_lifecycle_steps::{Course, Row, Until};
+use mayfly_lifecycle_steps::{Architecture, Course, Row, Until};
 use mayfly_record::{Description, units};
 
 use crate::figures::{Figure, Figures};
@@ -137,8 +137,10 @@ pub fn answer(all: &[Measured]) -> Vec<String> {
 /// The description of the experiment in a record, with these results.
 pub fn describe(all: &[Measured]) -> Description {
     let lines = answer(all);
-    let course = all.first().map_or(Course::Lives, |measured| measured.course);
-    Description { verdict: lines.clone(), answer: lines, ..description(course) }
+    let (course, architecture) = all
+        .first()
+        .map_or((Course::Lives, Architecture::Arm64), |one| (one.course, one.architecture()));
+    Description { verdict: lines.clone(), answer: lines, ..description(course, architecture) }
 }
 
 /// A step: all sides until all is done, and until the caller has control back.
@@ -169,7 +171,7 @@ fn sentence(sides: &Sides, row: Row, what: &str) -> Option<String> {
 
 fn of_one(measured: &Measured) -> Vec<String> {
     let sides = Sides::of(measured);
-    let more: Vec<Row> = Row::of(measured.course).filter(|row| sides.is_not_fewer(*row)).collect();
+    let more: Vec<Row> = measured.steps().filter(|row| sides.is_not_fewer(*row)).collect();
     // Steps that follow each other for one reason are told together.
     let more: Vec<String> = more
         .chunk_by(|one, other| why_not_fewer(*one) == why_not_fewer(*other))
@@ -290,8 +292,11 @@ mod tests {
     #[test]
     fn a_log_stands_beside_the_way_with_the_fewest_instructions_and_each_way_is_asked() {
         let lines = answer(&[logged(1000, [3000, 2000])]);
-        let whole =
-            |each: u64| units::grouped(each * (Row::of(Course::DirtyLog).count() as u64 - 2));
+        let whole = |each: u64| {
+            units::grouped(
+                each * (Row::of(Course::DirtyLog, Architecture::Arm64).count() as u64 - 2),
+            )
+        };
         let told =
             format!("Mayfly {}; KVM in Linux 6.12.1 {} (by ring, 2", whole(1000), whole(2000));
         assert!(lines[0].contains(&told), "{}", lines[0]);

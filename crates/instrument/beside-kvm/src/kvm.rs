@@ -1,32 +1,35 @@
-//! The lifecycles on this kernel's KVM, and phases of guests of a VMM's, counted by the PMU. This runs inside the machine
-//! that is started with a Linux in it ([`run`](crate::run), [`guests`](crate::guests)).
+//! The lifecycles on this kernel's KVM, counted by the PMU, or on x86-64 by the time-stamp counter, and phases of guests of a
+//! VMM's. This runs inside the machine that is started with a Linux in it ([`run`](crate::run), [`guests`](crate::guests)).
 
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
-mod counted;
+mod arm64;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod forked;
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux"))]
 mod guest;
-mod kernel_at;
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux"))]
 mod logged;
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
-mod perf;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod phases;
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod registers;
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux"))]
 mod ring;
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux"))]
 mod steps;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod x86;
 
-pub use kernel_at::KernelAt;
+pub use crate::kernel_at::KernelAt;
 
 use std::ffi::OsString;
 
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 use mayfly_lifecycle_steps::Course;
+
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+use arm64 as arch;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use x86 as arch;
 
 use crate::way::Way;
 
@@ -34,10 +37,9 @@ use crate::way::Way;
 ///
 /// # Errors
 ///
-/// What KVM or perf refuses.
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+/// What KVM or a counter refuses, and that there is none.
 pub fn lives(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    steps::all(Course::Lives, None, rounds, kernel_at)
+    all(Course::Lives, None, rounds, kernel_at)
 }
 
 /// The same of the course that one of KVM's ways is of.
@@ -45,9 +47,17 @@ pub fn lives(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
 /// # Errors
 ///
 /// As [`lives`].
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 pub fn by_way(way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    steps::all(way.course(), Some(way), rounds, kernel_at)
+    all(way.course(), Some(way), rounds, kernel_at)
+}
+
+#[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux"))]
+use steps::all;
+
+#[cfg(not(all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "linux")))]
+fn all(_: Course, _: Option<Way>, _: u32, _: KernelAt) -> anyhow::Result<String> {
+    let here = std::env::consts::ARCH;
+    anyhow::bail!("lifecycles are counted on Linux of arm64 and x86-64 only, and this is {here}")
 }
 
 /// Runs a program, and counts the phases of which it says the ends on its standard output; the last one, `last`, ends with
@@ -67,29 +77,6 @@ pub fn phases(command: &[OsString], last: &str, kernel_at: KernelAt) -> anyhow::
 ///
 /// Always: this is not arm64.
 #[cfg(not(all(target_arch = "aarch64", target_os = "linux")))]
-pub fn phases(_command: &[OsString], _last: &str, kernel_at: KernelAt) -> anyhow::Result<String> {
-    lives(1, kernel_at)
-}
-
-/// As on arm64.
-///
-/// # Errors
-///
-/// Always: this is not arm64.
-#[cfg(not(all(target_arch = "aarch64", target_os = "linux")))]
-pub fn lives(_rounds: u32, _kernel_at: KernelAt) -> anyhow::Result<String> {
-    anyhow::bail!(
-        "lifecycles are counted on arm64 Linux only, and this is {}",
-        std::env::consts::ARCH
-    )
-}
-
-/// As on arm64.
-///
-/// # Errors
-///
-/// Always: this is not arm64.
-#[cfg(not(all(target_arch = "aarch64", target_os = "linux")))]
-pub fn by_way(_way: Way, rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
-    lives(rounds, kernel_at)
+pub fn phases(_command: &[OsString], _last: &str, _kernel_at: KernelAt) -> anyhow::Result<String> {
+    anyhow::bail!("phases are counted on arm64 Linux only, and this is {}", std::env::consts::ARCH)
 }

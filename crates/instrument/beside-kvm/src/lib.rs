@@ -1,9 +1,11 @@
-//! Mayfly at EL2 beside KVM on arm64: both run the same course ([`mayfly_lifecycle_steps`]), lifecycles, that of a
-//! dirty log or that of forks, on one machine model of QEMU's. The instructions that each step retires are counted ([`run`]).
+//! Mayfly at EL2 beside KVM on arm64, or Mayfly beside kvm-amd on x86-64: both run the same course
+//! ([`mayfly_lifecycle_steps`]), lifecycles, that of a dirty log or that of forks, on one machine model of QEMU's. The
+//! instructions that each step retires are counted ([`run`]).
 
 mod answer;
 mod figures;
 pub mod guests;
+mod kernel_at;
 pub mod kvm;
 mod machine;
 mod rows;

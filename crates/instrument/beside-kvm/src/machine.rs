@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
+use mayfly_lifecycle_steps::Architecture;
+
 /// Processors of QEMU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
@@ -16,11 +18,21 @@ pub enum Processor {
     NeoverseN1,
     /// Cortex-A72: Linux runs at EL1, and KVM has a part of its own at EL2.
     CortexA72,
+    /// AMD's EPYC: SVM with nested paging, as far as TCG has it.
+    Epyc,
 }
 
 impl Processor {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Max, Self::NeoverseN1, Self::CortexA72];
+    pub const ALL: [Self; 4] = [Self::Max, Self::NeoverseN1, Self::CortexA72, Self::Epyc];
+
+    /// Its architecture.
+    pub const fn architecture(self) -> Architecture {
+        match self {
+            Self::Max | Self::NeoverseN1 | Self::CortexA72 => Architecture::Arm64,
+            Self::Epyc => Architecture::X86,
+        }
+    }
 
     /// As QEMU names it.
     pub const fn name(self) -> &'static str {
@@ -28,6 +40,7 @@ impl Processor {
             Self::Max => "max",
             Self::NeoverseN1 => "neoverse-n1",
             Self::CortexA72 => "cortex-a72",
+            Self::Epyc => "EPYC",
         }
     }
 
@@ -36,6 +49,7 @@ impl Processor {
     const fn option(self) -> &'static str {
         match self {
             Self::Max => "max,pauth-impdef=on",
+            Self::Epyc => "EPYC,+svm,+npt",
             _ => self.name(),
         }
     }
@@ -52,21 +66,23 @@ impl FromStr for Processor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|processor| processor.name() == text);
-        found.ok_or("accepted are max, neoverse-n1, cortex-a72")
+        found.ok_or("accepted are max, neoverse-n1, cortex-a72, EPYC")
     }
 }
 
 /// What is booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// Mayfly for EL2, as a boot loader takes it.
+    /// Mayfly, as a boot loader takes it.
     pub(crate) image: PathBuf,
-    /// An arm64 Linux with KVM.
+    /// A Linux with KVM.
     pub(crate) kernel: PathBuf,
     /// A static busybox for it.
     pub(crate) busybox: PathBuf,
     /// A static `mayfly` for it.
     pub(crate) mayfly: PathBuf,
+    /// Modules of its KVM, in the order in which they are loaded; none where it is built in.
+    pub(crate) modules: Vec<PathBuf>,
     /// The version of the QEMU that boots them.
     pub(crate) qemu: String,
 }
@@ -87,34 +103,50 @@ impl fmt::Display for Missing {
     }
 }
 
-const QEMU: &str = "qemu-system-aarch64";
+/// QEMU's program for an architecture, Debian's package of it, and the command that installs it.
+const fn program(architecture: Architecture) -> (&'static str, &'static str, &'static str) {
+    match architecture {
+        Architecture::Arm64 => ("qemu-system-aarch64", "qemu-system-arm", "make metal-run"),
+        Architecture::X86 => {
+            ("qemu-system-x86_64", "qemu-system-x86", "make metal-run ARCH=x86_64")
+        }
+    }
+}
 
 impl Files {
-    /// Those in a directory, as `make metal-run` puts them there.
+    /// Those of an architecture in a directory, as `make metal-run` puts them there.
     ///
     /// # Errors
     ///
     /// [`Missing`] names what is not there, and says how it comes there.
-    pub fn of(directory: &Path) -> Result<Self, Missing> {
-        let version = Command::new(QEMU).arg("--version").stdin(Stdio::null()).output();
+    pub fn of(directory: &Path, architecture: Architecture) -> Result<Self, Missing> {
+        let (qemu, package, make) = program(architecture);
+        let version = Command::new(qemu).arg("--version").stdin(Stdio::null()).output();
         let Some(version) = version.ok().filter(|version| version.status.success()) else {
-            let how =
-                "make metal-run installs it, where apt-get is; Debian calls it qemu-system-arm";
-            return Err(Missing(format!("there is no {QEMU} here (7.2 or newer): {how}")));
+            let how = format!("{make} installs it, where apt-get is; Debian calls it {package}");
+            return Err(Missing(format!("there is no {qemu} here (7.2 or newer): {how}")));
         };
         let file = |name: &str| {
-            let path = directory.join(name);
+            let path = match architecture {
+                Architecture::Arm64 => directory.join(name),
+                Architecture::X86 => directory.join("x86_64").join(name),
+            };
             if path.is_file() {
                 return Ok(path);
             }
-            let how = "make metal-run builds and fetches what is booted";
+            let how = format!("{make} builds and fetches what is booted");
             Err(Missing(format!("there is no {}: {how}", path.display())))
+        };
+        let modules: &[&str] = match architecture {
+            Architecture::Arm64 => &[],
+            Architecture::X86 => &["irqbypass.ko", "kvm.ko", "kvm-amd.ko"],
         };
         Ok(Self {
             image: file("mayfly.bin")?,
             kernel: file("vmlinuz")?,
             busybox: file("busybox")?,
             mayfly: file("mayfly")?,
+            modules: modules.iter().map(|module| file(module)).collect::<Result<_, _>>()?,
             qemu: version_in(&String::from_utf8_lossy(&version.stdout)),
         })
     }
@@ -131,14 +163,22 @@ fn version_in(said: &str) -> String {
 pub(crate) fn qemu(processor: Processor, serial: &Path, boots: &[(&str, OsString)]) -> Command {
     // Of the parent's end it hears by the kernel, however that comes.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", QEMU]);
-    command.args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", processor.option()]);
+    command.args(["--pdeathsig", "KILL", program(processor.architecture()).0]);
+    let machine = match processor.architecture() {
+        Architecture::Arm64 => "virt,virtualization=on,gic-version=3",
+        Architecture::X86 => "q35",
+    };
+    command.args(["-M", machine, "-cpu", processor.option()]);
     command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
     command.args(["-smp", "1", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
     let mut file = OsString::from("file:");
     // A comma ends an option of QEMU's, unless there are two.
     file.push(serial.display().to_string().replace(',', ",,"));
     command.arg("-serial").arg(file);
+    if processor.architecture() == Architecture::X86 {
+        // By this device Mayfly powers the machine off.
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    }
     for (option, value) in boots {
         command.arg(option).arg(value);
     }
@@ -179,8 +219,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_the_command_that_brings_it() {
-        let Missing(why) = Files::of(Path::new("/nowhere")).unwrap_err();
-        assert!(why.contains("make metal-run"), "{why}");
-        assert!(!why.contains('\n'));
+        for (architecture, make) in
+            Architecture::ALL.into_iter().zip(["make metal-run ", "make metal-run ARCH=x86_64 "])
+        {
+            let Missing(why) = Files::of(Path::new("/nowhere"), architecture).unwrap_err();
+            assert!(why.contains(make), "{why}");
+            assert!(!why.contains('\n'));
+        }
     }
 }

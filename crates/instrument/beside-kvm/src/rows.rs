@@ -1,13 +1,18 @@
 //! What a record has of all sides.
 
-use mayfly_lifecycle_steps::{Course, Line, Row, Until};
+use mayfly_lifecycle_steps::{Architecture, Course, Line, Row, Until};
 use mayfly_record::{Backend, Description, MACHINE, MetricDescription, ResultRow, Samples, Unit};
 
 use crate::figures::{Figure, Figures};
 use crate::run::{ByWay, LEAN, Measured, Side};
 
-/// Exception levels, as metrics are named.
-const LEVELS: [&str; 3] = ["el0", "el1", "el2"];
+/// The levels that are counted apart, as metrics are named.
+const fn levels(architecture: Architecture) -> &'static [&'static str] {
+    match architecture {
+        Architecture::Arm64 => &["el0", "el1", "el2"],
+        Architecture::X86 => &[],
+    }
+}
 
 /// Between the reading of the clock and that of the counters, and by how little the clock shows.
 const SLACK: u64 = 64;
@@ -27,15 +32,15 @@ pub fn rows(measured: &Measured) -> Vec<ResultRow> {
             Some(way) => format!("{}-{way}", side.variant()),
             None => side.variant().to_owned(),
         };
-        let steps = Row::of(measured.course);
-        for step in steps.filter(|step| *step != Row::Nothing && side.has(*step)) {
+        for step in measured.steps().filter(|step| *step != Row::Nothing && side.has(*step)) {
             let row = ResultRow::new(measured.course.name(), Backend::Metal, &variant)
                 .param("processor", measured.processor.name())
                 .param("step", step.name())
                 .param("rounds", measured.rounds);
             let Measured { qemu, registers, linux, .. } = measured;
             let row = found(row, side, qemu, registers, linux);
-            rows.push(checked(metrics(row, &figures, step), samples, step));
+            let row = metrics(row, &figures, step, measured.architecture());
+            rows.push(checked(row, samples, step));
         }
     }
     rows
@@ -58,14 +63,19 @@ pub(crate) fn found(
     }
 }
 
-fn metrics(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {
+fn metrics(
+    mut row: ResultRow,
+    figures: &Figures,
+    step: Row,
+    architecture: Architecture,
+) -> ResultRow {
     for until in Until::ALL {
         let figures = figures.of_row(step, until);
         let samples =
             |of: &dyn Fn(&Figure) -> u64, unit: Unit| Samples::of(unit, figures.iter().map(of));
         let instructions = || Unit::Other("instructions".to_owned());
         row = row.metric(until.name(), &samples(&|figure| figure.all(), instructions()));
-        for (level, name) in LEVELS.into_iter().enumerate() {
+        for (level, name) in levels(architecture).iter().enumerate() {
             let name = format!("{}_{name}", until.name());
             row = row.metric(&name, &samples(&|figure| figure.levels[level], instructions()));
         }
@@ -94,7 +104,7 @@ fn all(line: &Line) -> u64 {
 }
 
 /// What a record says of the experiment.
-pub(crate) fn description(course: Course) -> Description {
+pub(crate) fn description(course: Course, architecture: Architecture) -> Description {
     let metric =
         |name: String, summary: String, headline| MetricDescription { name, summary, headline };
     let mut metrics = Vec::new();
@@ -105,7 +115,7 @@ pub(crate) fn description(course: Course) -> Description {
         };
         let name = until.name().to_owned();
         metrics.push(metric(name, format!("retired instructions, {when}"), true));
-        for level in LEVELS {
+        for level in levels(architecture) {
             let name = format!("{}_{level}", until.name());
             metrics.push(metric(name, format!("of them, at {}", level.to_uppercase()), false));
         }
@@ -119,7 +129,14 @@ pub(crate) fn description(course: Course) -> Description {
     metrics.push(metric("caller_virtual".to_owned(), time.to_owned(), false));
     Description {
         name: course.name().to_owned(),
-        summary: format!("{what} on arm64, Mayfly at EL2 beside KVM, in retired instructions"),
+        summary: match architecture {
+            Architecture::Arm64 => {
+                format!("{what} on arm64, Mayfly at EL2 beside KVM, in retired instructions")
+            }
+            Architecture::X86 => {
+                format!("{what} on x86-64, Mayfly beside kvm-amd, in retired instructions")
+            }
+        },
         metrics,
         ..Description::default()
     }
@@ -136,11 +153,16 @@ pub(crate) mod tests {
 
     /// Samples in which every step takes so many instructions at each level.
     pub(crate) fn samples(course: Course, levels: [u64; 3]) -> Vec<Line> {
+        samples_on(Architecture::Arm64, course, levels)
+    }
+
+    fn samples_on(architecture: Architecture, course: Course, levels: [u64; 3]) -> Vec<Line> {
         let line = |row: Row, until, levels: [u64; 3]| {
             let nanoseconds = levels.iter().sum();
             Line { row, until, times: 1, spent: Spent { levels, nanoseconds } }
         };
-        let steps = Row::of(course).flat_map(|row| Until::ALL.map(|until| (row, until)));
+        let steps =
+            Row::of(course, architecture).flat_map(|row| Until::ALL.map(|until| (row, until)));
         let steps = steps.map(|(row, until)| match row {
             Row::Nothing => line(row, until, [0; 3]),
             // Beside what it is of, each asks so often.
@@ -162,6 +184,13 @@ pub(crate) mod tests {
             left_out: Vec::new(),
             sides,
         }
+    }
+
+    /// The same on x86-64, where instructions are not told apart.
+    pub(crate) fn measured_on_x86(mayfly: u64, kvm: u64, lean: u64) -> Measured {
+        let of = |all| samples_on(Architecture::X86, Course::Lives, [0, 0, all]);
+        let sides = [mayfly, kvm, lean].map(|all| vec![ByWay { way: None, samples: of(all) }]);
+        Measured { processor: Processor::Epyc, sides, ..measured([0; 3], [0; 3], [0; 3]) }
     }
 
     /// Of a dirty log: what Mayfly takes, and what KVM does by two ways, lean or not.
@@ -189,7 +218,7 @@ pub(crate) mod tests {
     #[test]
     fn each_way_of_a_log_is_a_variant() {
         let rows = rows(&logged(10, [20, 30]));
-        let steps = Row::of(Course::DirtyLog).count() - 1;
+        let steps = Row::of(Course::DirtyLog, Architecture::Arm64).count() - 1;
         for variant in ["mayfly", "kvm-write-protect", "kvm-ring", "kvm-lean-ring"] {
             let of_it = rows.iter().filter(|row| row.variant == variant);
             assert_eq!(of_it.filter(|row| row.experiment == "dirty-log").count(), steps);
@@ -201,7 +230,8 @@ pub(crate) mod tests {
     fn each_side_has_a_row_for_each_step_with_its_levels_and_what_they_come_to() {
         let rows = rows(&measured([0, 2, 100], [30, 2, 3000], [20, 2, 1000]));
         let alone = Row::ALL.iter().filter(|row| row.is_of_mayfly_alone()).count();
-        assert_eq!(rows.len(), 3 * (Row::of(Course::Lives).count() - 1) - 2 * alone);
+        let steps = Row::of(Course::Lives, Architecture::Arm64).count() - 1;
+        assert_eq!(rows.len(), 3 * steps - 2 * alone);
         for row in &rows {
             let p50 = |metric: &str| row.metrics[metric].p50;
             let (el0, all) = match &*row.variant {
@@ -240,20 +270,29 @@ pub(crate) mod tests {
             include_str!("../../../../docs/fork.md"),
         ];
         for (course, document) in Course::ALL.into_iter().zip(documents) {
-            for step in Row::of(course) {
+            for step in Row::of(course, Architecture::Arm64) {
                 let row = format!("| `{}` | {} |", step.name(), step.summary());
                 assert!(document.contains(&row), "{row}");
             }
+        }
+        let document = include_str!("../../../../docs/x86.md");
+        for step in Row::of(Course::Lives, Architecture::X86) {
+            let row = format!("| `{}` | {} |", step.name(), step.summary());
+            assert!(document.contains(&row), "{row}");
         }
     }
 
     #[test]
     fn everything_that_a_row_has_is_described() {
-        let described: Vec<_> =
-            description(Course::Lives).metrics.into_iter().map(|metric| metric.name).collect();
-        for row in rows(&measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000])) {
-            assert!(row.metrics.keys().all(|name| described.contains(name)), "{row:?}");
-            assert_eq!(row.metrics.len(), described.len());
+        let on_arm64 = measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000]);
+        for measured in [on_arm64, measured_on_x86(100, 3000, 3000)] {
+            let described = description(Course::Lives, measured.architecture());
+            let described: Vec<_> =
+                described.metrics.into_iter().map(|metric| metric.name).collect();
+            for row in rows(&measured) {
+                assert!(row.metrics.keys().all(|name| described.contains(name)), "{row:?}");
+                assert_eq!(row.metrics.len(), described.len());
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use mayfly_lifecycle_steps::{Course, Line, REGISTERS, Row, Until};
-use mayfly_qemu::{Archive, Interrupt, to_the_end};
+use mayfly_lifecycle_steps::{Architecture, Course, Line, REGISTERS, Row, Until};
+use mayfly_qemu::{Archive, Interrupt, to_the_end_with};
 
 use crate::machine::{Files, Processor, qemu};
 use crate::way::Way;
@@ -14,7 +14,7 @@ use crate::way::Way;
 /// What runs the lifecycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Mayfly, at EL2.
+    /// Mayfly, at EL2, or as a host of SVM's.
     Mayfly,
     /// Linux's KVM, in a Linux as its distribution starts it.
     Kvm,
@@ -82,6 +82,16 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Of the machine.
+    pub const fn architecture(&self) -> Architecture {
+        self.processor.architecture()
+    }
+
+    /// The steps that were measured.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = Row> + Clone {
+        Row::of(self.course, self.architecture())
+    }
+
     /// What a side has measured, by each of its ways.
     pub fn of(&self, side: Side) -> &[ByWay] {
         &self.sides[side as usize]
@@ -91,8 +101,8 @@ impl Measured {
 /// What precedes the kernel's version on the console.
 pub(crate) const LINUX: &str = "mayfly-beside-kvm linux ";
 
-/// The first process of the Linux. KVM and perf are built in. Only KVM prints at which level the kernel runs, when it
-/// starts. Huge pages are given to processes that ask for them, at once, and never later.
+/// The first process of the Linux. KVM and perf are built in, or KVM's modules are loaded. Only KVM prints at which level the
+/// kernel runs, when it starts. Huge pages are given to processes that ask for them, at once, and never later.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -100,12 +110,20 @@ const INIT: &str = "#!/bin/busybox sh
 pages=/sys/kernel/mm/transparent_hugepage
 echo madvise >$pages/enabled
 echo 0 >$pages/khugepaged/defrag
+LOADS
 at=
 if /bin/busybox dmesg | /bin/busybox grep -q 'kvm .*: VHE mode initialized'; then at=--kernel-at-el2; fi
 echo \"mayfly-beside-kvm linux $(/bin/busybox uname -r)\"
 MEASURES
 /bin/busybox poweroff -f
 ";
+
+/// What loads the modules that a machine has.
+fn loads(files: &Files) -> String {
+    let names = files.modules.iter().filter_map(|path| path.file_name()?.to_str());
+    let loads = names.map(|name| format!("/bin/busybox insmod /modules/{name}"));
+    loads.collect::<Vec<_>>().join("\n")
+}
 
 /// What precedes the name of a way on the console: what follows was measured by it.
 const WAY: &str = "mayfly-beside-kvm way ";
@@ -157,11 +175,11 @@ pub fn run(
             Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
                 write(&initial, &initial_files(files, course, rounds)?)?;
-                linux(&files.kernel, &initial, side)
+                linux(processor.architecture(), &files.kernel, &initial, side)
             }
         };
-        let (said, (told, left_out)) =
-            said(processor, side, &serial, &boots, interrupt, |said| by_ways(said, course, side))?;
+        let read = |said: &str| by_ways(said, course, processor.architecture(), side);
+        let (said, (told, left_out)) = said(processor, side, &serial, &boots, interrupt, read)?;
         measured.sides[side as usize] = told;
         measured.left_out.extend(left_out);
         identify(&said, side, &mut measured.registers, &mut measured.linux)?;
@@ -170,9 +188,19 @@ pub fn run(
 }
 
 /// What QEMU starts a side's Linux with.
-pub(crate) fn linux(kernel: &Path, initial: &Path, side: Side) -> Vec<(&'static str, OsString)> {
+pub(crate) fn linux(
+    architecture: Architecture,
+    kernel: &Path,
+    initial: &Path,
+    side: Side,
+) -> Vec<(&'static str, OsString)> {
     let lean = if side == Side::Lean { LEAN } else { "" };
-    let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
+    let machine = match architecture {
+        Architecture::Arm64 => "console=ttyAMA0",
+        // Without the two options the kernel does not trust a clock that counts instructions, and takes a worse one.
+        Architecture::X86 => "console=ttyS0 tsc=reliable no_timer_check",
+    };
+    let append = format!("{machine} quiet loglevel=1 panic=-1 {lean}");
     vec![("-kernel", kernel.into()), ("-initrd", initial.into()), ("-append", append.into())]
 }
 
@@ -186,7 +214,9 @@ pub(crate) fn said<T>(
     interrupt: &Interrupt,
     read: impl FnOnce(&str) -> anyhow::Result<T>,
 ) -> anyhow::Result<(String, T)> {
-    let ran = to_the_end(qemu(processor, serial, boots), serial, interrupt);
+    // The device by which Mayfly powers a PC off makes an odd number of its status.
+    let status = i32::from(side == Side::Mayfly && processor.architecture() == Architecture::X86);
+    let ran = to_the_end_with(status, qemu(processor, serial, boots), serial, interrupt);
     // The output of a serial line is not always text.
     let said = String::from_utf8_lossy(&fs::read(serial).unwrap_or_default()).into_owned();
     let what = || format!("{processor}, {}: {}", side.variant(), last(&said));
@@ -215,9 +245,15 @@ pub(crate) fn identify(
 const LEFT_OUT: [&str; 4] = ["KVM_ENABLE_CAP", "userfaultfd", "a harvest has named", "a fork has"];
 
 /// What a console has, by each way of its side; and what is left out, and why.
-fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>, Vec<String>)> {
+fn by_ways(
+    said: &str,
+    course: Course,
+    architecture: Architecture,
+    side: Side,
+) -> anyhow::Result<(Vec<ByWay>, Vec<String>)> {
+    let samples = |said: &str| samples(said, course, architecture, side);
     if !side.has_ways(course) {
-        let all = vec![ByWay { way: None, samples: samples(said, course, side)? }];
+        let all = vec![ByWay { way: None, samples: samples(said)? }];
         return Ok((all, Vec::new()));
     }
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
@@ -229,7 +265,7 @@ fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>
             left_out.push(format!("{}-{way}: {}", side.variant(), why.trim()));
             continue;
         }
-        let samples = samples(part, course, side).with_context(|| format!("by {way}"))?;
+        let samples = samples(part).with_context(|| format!("by {way}"))?;
         all.push(ByWay { way: Some(way), samples });
     }
     ensure!(!all.is_empty(), "KVM was measured by none of its ways");
@@ -237,13 +273,18 @@ fn by_ways(said: &str, course: Course, side: Side) -> anyhow::Result<(Vec<ByWay>
 }
 
 /// The samples that a console has.
-pub(crate) fn samples(said: &str, course: Course, side: Side) -> anyhow::Result<Vec<Line>> {
+pub(crate) fn samples(
+    said: &str,
+    course: Course,
+    architecture: Architecture,
+    side: Side,
+) -> anyhow::Result<Vec<Line>> {
     let mut samples = Vec::new();
     match mayfly_lifecycle_steps::read(said, |line| samples.push(line)) {
         Ok(()) => {}
         Err(wrong) => bail!("{wrong}"),
     }
-    let rows = Row::of(course).filter(|row| side.has(*row));
+    let rows = Row::of(course, architecture).filter(|row| side.has(*row));
     for (row, until) in rows.flat_map(|row| Until::ALL.map(|until| (row, until))) {
         let is_it = |line: &Line| (line.row, line.until) == (row, until);
         ensure!(samples.iter().any(is_it), "it has not measured {}, {}", row.name(), until.name());
@@ -257,21 +298,28 @@ fn after(said: &str, mark: &str) -> Option<String> {
     Some(rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
-/// The last line of a console that is no sample: it says what is wrong, if anything is.
+/// The last line of a console that is no sample: it says what is wrong, if anything is. What a `mayfly` says comes before what
+/// its kernel says behind it.
 fn last(said: &str) -> String {
-    let mut lines = said.lines().map(str::trim);
-    let line = lines.rfind(|line| !line.is_empty() && !line.starts_with(Line::MARK));
-    let line = line.unwrap_or("nothing");
+    let lines = said.lines().map(str::trim);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with(Line::MARK));
+    let own = lines.clone().rfind(|line| line.starts_with("mayfly: "));
+    let line = own.or_else(|| lines.next_back()).unwrap_or("nothing");
     format!("the last line that it printed: {}", line.chars().take(200).collect::<String>())
 }
 
 /// The initial files of the Linux.
 fn initial_files(files: &Files, course: Course, rounds: u32) -> anyhow::Result<Vec<u8>> {
     let mut archive = Archive::default();
-    for directory in ["bin", "dev", "proc", "sys"] {
+    for directory in ["bin", "dev", "modules", "proc", "sys"] {
         archive.directory(directory);
     }
-    archive.file("init", INIT.replace("MEASURES", &measures(course, rounds)).as_bytes());
+    for module in &files.modules {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        archive.file(&format!("modules/{name}"), &read(module)?);
+    }
+    let init = INIT.replace("LOADS", &loads(files)).replace("MEASURES", &measures(course, rounds));
+    archive.file("init", init.as_bytes());
     archive.file("bin/busybox", &read(&files.busybox)?);
     archive.file("mayfly", &read(&files.mayfly)?);
     Ok(archive.finish())
@@ -289,11 +337,16 @@ pub(crate) fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
+    const ARM64: Architecture = Architecture::Arm64;
+
     #[test]
     fn what_a_console_has_beside_samples_says_what_went_wrong() {
         let said = format!("booting\r\n{}\r\nmayfly: KVM_RUN: no\r\n\r\n", Line::BEGIN);
         assert_eq!(last(&said), "the last line that it printed: mayfly: KVM_RUN: no");
-        let error = samples(&said, Course::Lives, Side::Kvm).unwrap_err();
+        let behind = format!("{said}[    3.1] reboot: Power down\r\n");
+        assert_eq!(last(&behind), last(&said));
+        assert_eq!(last("one\r\ntwo\r\n"), "the last line that it printed: two");
+        let error = samples(&said, Course::Lives, ARM64, Side::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "its measurement did not end");
         assert_eq!(last(""), "the last line that it printed: nothing");
     }
@@ -308,9 +361,9 @@ mod tests {
         };
         let said = console(&all);
         assert_eq!(after(&said, LINUX).as_deref(), Some("6.12.1-arm64"));
-        assert_eq!(samples(&said, Course::Lives, Side::Kvm).unwrap(), all);
+        assert_eq!(samples(&said, Course::Lives, ARM64, Side::Kvm).unwrap(), all);
         let error =
-            samples(&console(&all[..all.len() - 1]), Course::Lives, Side::Lean).unwrap_err();
+            samples(&console(&all[..all.len() - 1]), Course::Lives, ARM64, Side::Lean).unwrap_err();
         assert_eq!(error.to_string(), "it has not measured destroyed-2m, all");
         assert_eq!(after("nothing", LINUX), None);
     }
@@ -322,8 +375,8 @@ mod tests {
         let text: Vec<_> = some.iter().map(|line| format!("{line}\n")).collect();
         let text = text.concat();
         let said = format!("{}\n{text}{}\n", Line::BEGIN, Line::end(some.len() as u32));
-        assert!(some.len() < all.len() && samples(&said, Course::Lives, Side::Lean).is_ok());
-        let error = samples(&said, Course::Lives, Side::Mayfly).unwrap_err();
+        assert!(some.len() < all.len() && samples(&said, Course::Lives, ARM64, Side::Lean).is_ok());
+        let error = samples(&said, Course::Lives, ARM64, Side::Mayfly).unwrap_err();
         assert_eq!(error.to_string(), "it has not measured devices-touched, caller");
     }
 
@@ -337,22 +390,24 @@ mod tests {
         let said = format!("{WAY}write-protect\r\n{text}{WAY}ring\r\n{refused}");
         let by_way = ByWay { way: Some(Way::WriteProtect), samples: all };
         let course = Course::DirtyLog;
-        let (all, left_out) = by_ways(&said, course, Side::Lean).unwrap();
+        let (all, left_out) = by_ways(&said, course, ARM64, Side::Lean).unwrap();
         assert_eq!(all, [by_way]);
         let expected = "kvm-lean-ring: mayfly: KVM_ENABLE_CAP: Invalid argument";
         assert_eq!(left_out, [expected]);
         let none = format!("{WAY}ring\r\n{refused}");
-        let error = by_ways(&none, course, Side::Kvm).unwrap_err();
+        let error = by_ways(&none, course, ARM64, Side::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "KVM was measured by none of its ways");
         let wrong = "mayfly: by prefetch, a fork has 7 pages that are not its own\r\n";
         let (_, left_out) =
-            by_ways(&format!("{said}{WAY}prefetch\r\n{wrong}"), course, Side::Kvm).unwrap();
+            by_ways(&format!("{said}{WAY}prefetch\r\n{wrong}"), course, ARM64, Side::Kvm).unwrap();
         assert_eq!(left_out[1], format!("kvm-prefetch: {}", wrong.trim()));
         let cut = said.replace(&Line::end(0).to_string()[..15], "");
-        assert!(by_ways(&cut, course, Side::Kvm).is_err());
-        assert!(by_ways(&said.replace("write-protect", "other"), course, Side::Kvm).is_err());
+        assert!(by_ways(&cut, course, ARM64, Side::Kvm).is_err());
+        assert!(
+            by_ways(&said.replace("write-protect", "other"), course, ARM64, Side::Kvm).is_err()
+        );
         let failed = format!("{WAY}ring\r\nmayfly: KVM_RUN: Bad address\r\n");
-        assert!(by_ways(&format!("{said}{failed}"), course, Side::Kvm).is_err());
+        assert!(by_ways(&format!("{said}{failed}"), course, ARM64, Side::Kvm).is_err());
     }
 
     #[test]

@@ -154,7 +154,7 @@ Exit codes:
   1  at least one rule is broken
   2  FILE cannot be read, or is not such a trace";
 
-/// Count the instructions of each step of a VM's lifecycle on the KVM of this arm64 kernel; `mayfly run --backend metal` runs
+/// Count the instructions of each step of a VM's lifecycle on the KVM of this kernel; `mayfly run --backend metal` runs
 /// this in its machine
 #[derive(ClapArgs)]
 #[command(hide = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mayfly_beside_kvm::kvm::{self, KernelAt};
 use mayfly_beside_kvm::{Files, Processor, Side, Table, describe, guests, rows};
-use mayfly_lifecycle_steps::Course;
+use mayfly_lifecycle_steps::{Architecture, Course};
 use mayfly_qemu::Interrupt;
 use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink, units};
 
@@ -39,7 +39,7 @@ struct Shown<M> {
 
 /// Runs all sides on each processor, keeps the record and prints the table. What was done when it ends early is kept, too.
 pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
-    let OnMetal { experiment, processors, rounds, files } = on_metal;
+    let OnMetal { experiment, processors, rounds, files, .. } = on_metal;
     if options.plan_only {
         let names: Vec<_> = processors.iter().map(|processor| processor.name()).collect();
         let (in_all, names) = (in_all(on_metal), names.join(", "));
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
     }
     match experiment {
         Experiment::Course(course) => {
-            let files = Files::of(files).map_err(Failure::nothing_ran)?;
+            let files = Files::of(files, on_metal.architecture).map_err(Failure::nothing_ran)?;
             let table = |all: &[_]| Table(all).to_string();
             each(options, on_metal, &Shown { rows, describe, table }, |processor, interrupt| {
                 mayfly_beside_kvm::run(*course, processor, *rounds, &files, interrupt)
@@ -84,7 +84,11 @@ fn each<M, E: Display>(
     say(&in_all(on_metal))?;
     let (mut all, mut partial) = (Vec::<M>::new(), None);
     for processor in &on_metal.processors {
-        say(&format!("{processor}: Mayfly at EL2, and then Linux and its KVM, twice"))?;
+        let mayfly = match processor.architecture() {
+            Architecture::Arm64 => "Mayfly at EL2",
+            Architecture::X86 => "Mayfly",
+        };
+        say(&format!("{processor}: {mayfly}, and then Linux and its KVM, twice"))?;
         match measure(*processor, &interrupt) {
             Ok(measured) => all.push(measured),
             Err(error) => {

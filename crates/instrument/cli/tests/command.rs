@@ -69,7 +69,7 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
         (&["--order", "devices-first,"], "''", "devices-first, vcpus-first, memory-first"),
         (&["--backend", "xen"], "'xen'", "auto, machine, kvm, metal"),
-        (&["--processor", "cortex-a53"], "'cortex-a53'", "max, neoverse-n1, cortex-a72"),
+        (&["--processor", "cortex-a53"], "'cortex-a53'", "max, neoverse-n1, cortex-a72, EPYC"),
     ] {
         let message = failure(mayfly(&[&["run"], arguments].concat()), 2);
         assert!(message.contains(bad) && message.contains(accepted), "{arguments:?}: {message}");
@@ -89,6 +89,9 @@ fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what
         (&["--variant", "mayfly"], "accepted are --rounds"),
         (&["--time", "90s"], "accepted are --rounds"),
         (&["--rounds", "101"], "--rounds is 100 at most"),
+        (&["--processor", "EPYC,max"], "of one architecture"),
+        (&["dirty-log", "--processor", "EPYC"], "dirty-log is not counted on x86-64"),
+        (&["devices", "--processor", "EPYC"], "devices is not counted on x86-64"),
     ] {
         let message = failure(mayfly(&[&on_metal, more].concat()), 2);
         assert!(message.contains(said), "{more:?}: {message}");
@@ -98,6 +101,8 @@ fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what
     let nowhere = [&on_metal[..], &["lives", "--machine-files", "/nowhere"]].concat();
     let message = failure(mayfly(&nowhere), 3);
     assert!(message.contains("make metal-run"), "{message}");
+    let message = failure(mayfly(&[&nowhere[..], &["--processor", "EPYC"]].concat()), 3);
+    assert!(message.contains("make metal-run ARCH=x86_64"), "{message}");
     let mut told = mayfly(&[&nowhere[..], &["--dry-run", "--processor", "cortex-a72"]].concat());
     let told = String::from_utf8(told.output().unwrap().stdout).unwrap();
     assert!(told.contains("on metal: mayfly, kvm, kvm-lean, on cortex-a72"), "{told}");

@@ -11,7 +11,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use mayfly_lifecycle_steps::{Course, Executed, Line, Phase, REGISTERS, Row, Spent, Until};
+use mayfly_lifecycle_steps::{
+    Architecture, Course, Executed, Line, Phase, REGISTERS, Row, Spent, Until,
+};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
 
@@ -34,7 +36,11 @@ done
 
 /// What both sides say: each step takes as much.
 fn console() -> String {
-    let measured = measured(Course::Lives);
+    console_on(Architecture::Arm64)
+}
+
+fn console_on(architecture: Architecture) -> String {
+    let measured = measured_on(architecture, Course::Lives);
     format!("mayfly-beside-kvm linux 6.12.1\r\n{REGISTERS}midr_el1=0x1\r\n{measured}")
 }
 
@@ -48,12 +54,17 @@ fn by_ways_console(course: Course, two: [&str; 2], left_out: &str, why: &str) ->
 }
 
 fn measured(course: Course) -> String {
+    measured_on(Architecture::Arm64, course)
+}
+
+fn measured_on(architecture: Architecture, course: Course) -> String {
     let line = |row: Row, until| {
         let once = if row == Row::Nothing { 0 } else { 1000 * (1 + row.asks()) };
         let spent = Spent { levels: [0, 0, once], nanoseconds: once };
         format!("{}\r\n", Line { row, until, times: 1, spent })
     };
-    let all = Row::of(course).flat_map(|row| Until::ALL.map(|until| line(row, until)));
+    let all =
+        Row::of(course, architecture).flat_map(|row| Until::ALL.map(|until| line(row, until)));
     let all: Vec<String> = all.collect();
     let end = Line::end(all.len() as u32);
     format!("{}\r\n{}{end}\r\n", Line::BEGIN, all.concat())
@@ -125,6 +136,31 @@ fn all_processors_are_told_of_and_kept() {
     let found = record["results"][0]["findings"].to_string();
     assert!(found.contains("7.2.22") && found.contains("midr_el1=0x1"), "{found}");
     assert!(record["partial"].is_null());
+    assert_clean(&directory);
+}
+
+#[test]
+fn on_a_pc_mayfly_ends_with_the_status_of_the_device_that_powers_it_off() {
+    let directory = directory("pc");
+    let files = directory.join("x86_64");
+    fs::create_dir_all(&files).unwrap();
+    for file in
+        ["mayfly.bin", "vmlinuz", "busybox", "mayfly", "irqbypass.ko", "kvm.ko", "kvm-amd.ko"]
+    {
+        fs::write(files.join(file), file).unwrap();
+    }
+    let qemu = directory.join("qemu-system-x86_64");
+    let ends = "case \"$all\" in *mayfly.bin*isa-debug-exit* | *isa-debug-exit*mayfly.bin*) exit 1 ;; esac\n";
+    fs::write(&qemu, QEMU.replace("here=", "all=$*\nhere=") + ends).unwrap();
+    fs::set_permissions(qemu, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(directory.join("console"), console_on(Architecture::X86)).unwrap();
+    let (out, said, code) = ran(run(&directory, "", &["--processor", "EPYC"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(out.contains("QEMU's clock") && out.contains("cpuid"), "{out}");
+    let record = record(&directory).unwrap();
+    assert_eq!(processors(&record), ["EPYC"]);
+    let metrics = record["results"][0]["metrics"].to_string();
+    assert!(metrics.contains("caller_virtual") && !metrics.contains("el2"), "{metrics}");
     assert_clean(&directory);
 }
 

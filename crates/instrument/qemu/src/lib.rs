@@ -7,4 +7,4 @@ mod watch;
 
 pub use cpio::Archive;
 pub use interrupt::{Ignored, Interrupt, die_of};
-pub use watch::{Running, to_the_end};
+pub use watch::{Running, to_the_end, to_the_end_with};

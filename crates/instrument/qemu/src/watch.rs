@@ -38,7 +38,18 @@ impl Drop for Running {
 /// # Errors
 ///
 /// Why it could not be started, was stopped, or failed.
-pub fn to_the_end(
+pub fn to_the_end(command: Command, serial: &Path, interrupt: &Interrupt) -> anyhow::Result<()> {
+    to_the_end_with(0, command, serial, interrupt)
+}
+
+/// The same, of a machine that ends with this status when it has done what it should. Where that is not 0, QEMU itself may
+/// have failed with it: then it says why.
+///
+/// # Errors
+///
+/// As [`to_the_end`].
+pub fn to_the_end_with(
+    expected: i32,
     mut command: Command,
     serial: &Path,
     interrupt: &Interrupt,
@@ -59,11 +70,11 @@ pub fn to_the_end(
             if let Some(killed) = killed {
                 bail!("QEMU was ended: {killed}");
             }
-            if status.success() {
+            let wrong = said.lines().rfind(|line| !line.contains("warning"));
+            if status.code() == Some(expected) && (expected == 0 || wrong.is_none()) {
                 return Ok(());
             }
-            let said = said.lines().rfind(|line| !line.contains("warning")).unwrap_or_default();
-            bail!("QEMU ended with {status}: {said}");
+            bail!("QEMU ended with {status}: {}", wrong.unwrap_or_default());
         }
         if interrupt.came() {
             bail!("interrupted");
@@ -175,5 +186,19 @@ mod tests {
         let quiet = Interrupt::by(0);
         let error = to_the_end(Command::new("false"), Path::new("/nowhere"), &quiet).unwrap_err();
         assert!(error.to_string().contains("exit status: 1"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_may_end_with_another_status_unless_qemu_says_what_is_wrong() {
+        let quiet = Interrupt::by(0);
+        let ends = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            to_the_end_with(1, command, Path::new("/nowhere"), &quiet)
+        };
+        assert!(ends("echo a warning: nothing >&2; exit 1").is_ok());
+        let error = ends("echo no such machine >&2; exit 1").unwrap_err();
+        assert!(error.to_string().contains("no such machine"), "{error}");
+        assert!(ends("exit 0").is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::guest::{self, Order};
 use crate::large::{Large, Mapping};
-use crate::{Course, Line, Row, Spent, Until, times};
+use crate::{Architecture, Course, Line, Row, Spent, Until, times};
 
 /// A side on which lifecycles run: Mayfly, or KVM.
 pub trait Side {
@@ -51,6 +51,13 @@ pub trait Side {
     /// Why it failed.
     fn interrupted(&mut self) -> Result<(), Self::Error>;
 
+    /// VMs in which something follows at once after a device was registered.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn at_once(&mut self) -> Result<(), Self::Error>;
+
     /// A VM whose dirty log is started, harvested and stopped.
     ///
     /// # Errors
@@ -94,14 +101,18 @@ pub trait Side {
             self.nothing()?;
             self.small()?;
         }
+        let here = Architecture::HERE;
         self.interrupted()?;
+        if Row::MemslotAtOnce.is_on(here) {
+            self.at_once()?;
+        }
         for mapping in Mapping::ALL {
             self.memory(mapping)?;
         }
-        for large in Large::ALL {
+        for large in Large::all(here) {
             self.large(large)?;
         }
-        self.cached()
+        if Row::CachesOn.is_on(here) { self.cached() } else { Ok(()) }
     }
 }
 
@@ -192,12 +203,16 @@ pub fn small<E>(
     vcpu: &mut impl Vcpu<Error = E>,
     counter: &mut impl Counter<Error = E>,
 ) -> Result<(), E> {
+    let (calls, reads) = match Architecture::HERE {
+        Architecture::Arm64 => (Row::Hvc, Row::MmioGic),
+        Architecture::X86 => (Row::Cpuid, Row::MmioIoapic),
+    };
     let steps = [
         (Row::MmioUser, Order::Ask, 1),
         (Row::FirstFault, Order::Pages, 1),
-        (Row::Hvc, Order::Calls, times::TIMES),
+        (calls, Order::Calls, times::TIMES),
         (Row::MmioDoorbell, Order::Rings, times::TIMES),
-        (Row::MmioGic, Order::Reads, times::TIMES),
+        (reads, Order::Reads, times::TIMES),
     ];
     in_turn(vcpu, counter, steps)
 }
@@ -215,9 +230,13 @@ pub fn interrupts<E>(
     vcpu.obey(Order::Interrupts, 1)?;
     // So that the other vCPU is waiting by then.
     counter.settle();
+    let sleeps = match Architecture::HERE {
+        Architecture::Arm64 => Row::WfiTimer,
+        Architecture::X86 => Row::HltTimer,
+    };
     let steps = [
         (Row::TimerInterrupt, Order::Timers, times::TIMES),
-        (Row::WfiTimer, Order::Sleeps, times::TIMES),
+        (sleeps, Order::Sleeps, times::TIMES),
         (Row::Ipi, Order::Sends, times::TIMES),
     ];
     in_turn(vcpu, counter, steps)
@@ -287,27 +306,4 @@ pub(crate) fn ordered<E>(
     let begun = counter.now()?;
     vcpu.obey(order, times)?;
     counter.done(row, times, &begun)
-}
-
-/// Writes the guest's program, its handler and its table to the memory that it begins with. `write` takes the distance
-/// from [`guest::MEMORY`], and the bytes. The arguments are those of [`guest::program`].
-///
-/// # Errors
-///
-/// That of `write`.
-pub fn install<E>(
-    distributor: u64,
-    redistributors: u64,
-    mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    for (at, word) in (0..).step_by(4).zip(guest::program(distributor, redistributors)) {
-        write(at, &word.to_le_bytes())?;
-    }
-    for (at, word) in (guest::HANDLER_AT - guest::MEMORY..).step_by(4).zip(guest::HANDLER) {
-        write(at, &word.to_le_bytes())?;
-    }
-    for (at, word) in (guest::TABLE - guest::MEMORY..).step_by(8).zip(guest::table()) {
-        write(at, &word.to_le_bytes())?;
-    }
-    Ok(())
 }

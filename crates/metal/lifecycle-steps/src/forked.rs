@@ -268,7 +268,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::Course;
+    use crate::{Architecture, Course};
 
     #[test]
     fn each_row_of_forks_is_measured_in_one_life() {
@@ -287,7 +287,7 @@ mod tests {
         ];
         let mut rows: Vec<_> = of_request.chain(others).collect();
         rows.sort_unstable();
-        assert!(rows.into_iter().eq(Row::of(Course::Fork)));
+        assert!(rows.into_iter().eq(Row::of(Course::Fork, Architecture::Arm64)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The lifecycles of a VM whose steps are counted in retired instructions, on Mayfly at EL2 and on KVM alike: the code
-//! of their bare arm64 guest ([`guest`]), their course ([`course`]), what is measured ([`Row`]), and the lines in which
+//! The lifecycles of a VM whose steps are counted in retired instructions, on Mayfly and on KVM alike: the code
+//! of their bare guest ([`guest`]), their course ([`course`]), what is measured ([`Row`]), and the lines in which
 //! both sides print it ([`Line`]).
 //!
-//! A side implements the traits of [`course`], and runs [`guest::program`] in its VMs. It prints [`Line::BEGIN`], a
+//! A side implements the traits of [`course`], and runs the code of [`guest`] in its VMs. It prints [`Line::BEGIN`], a
 //! [`Line`] for each sample, and [`Line::end`]. [`read`] reads them back from the output of a console.
 //!
 //! VMs that run an operating system have no steps that both sides make alike. They have phases ([`Phase`]).
@@ -28,4 +28,4 @@ pub const REGISTERS: &str = "mayfly-registers ";
 
 pub use line::{Line, Spent, Told, Until, Wrong, read};
 pub use phase::{Executed, Phase};
-pub use row::{Course, Row};
+pub use row::{Architecture, Course, Row};

@@ -10,7 +10,7 @@ use crate::row::Row;
 /// Instructions and time of one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Retired at EL0, EL1 and EL2.
+    /// Retired at EL0, EL1 and EL2. On x86-64 nothing tells them apart, and the last has all.
     pub levels: [u64; 3],
     /// Virtual time, which goes on while nothing runs.
     pub nanoseconds: u64,

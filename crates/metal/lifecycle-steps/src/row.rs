@@ -40,6 +40,36 @@ impl Course {
     }
 }
 
+/// The architecture of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// arm64, on which the counts of EL0, EL1 and EL2 are apart.
+    Arm64,
+    /// x86-64, on which there is one count of all.
+    X86,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Arm64, Self::X86];
+
+    /// That of the processor that this runs on.
+    pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::X86 };
+
+    /// The name in texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arm64 => "arm64",
+            Self::X86 => "x86-64",
+        }
+    }
+
+    /// Whether a course is counted there.
+    pub const fn has(self, course: Course) -> bool {
+        matches!((self, course), (Self::Arm64, _) | (Self::X86, Course::Lives))
+    }
+}
+
 macro_rules! rows {
     ($($(#[$doc:meta])* $row:ident $name:literal $summary:literal,)*) => {
         /// A step of a VM's lifecycle.
@@ -70,7 +100,7 @@ rows! {
     MemoryFreed4k "memory-freed-4k" "the pages of memory-made-4k are given back",
     MemoryFreed2m "memory-freed-2m" "the blocks of memory-made-2m are given back",
     VmCreated "vm-created" "a VM is created",
-    MachineCreated "machine-created" "the rest of its machine: KVM's vGIC; on Mayfly also PSCI and devices",
+    MachineCreated "machine-created" "the rest of its machine: KVM's interrupt controllers; on Mayfly also devices, and arm64's PSCI",
     DevicesTouched "devices-touched" "the first access to each device of that machine, on Mayfly alone",
     DeviceFirst "device-first" "a device is registered, before the first memslot",
     FirstMemslot "first-memslot" "the first memslot is set",
@@ -78,12 +108,18 @@ rows! {
     DeviceLater "device-later" "a device is registered, after memory and a vCPU",
     MmioUser "mmio-user" "an MMIO read that the VMM answers",
     FirstFault "first-fault" "a first write to a page of 4 KiB: its table is missing, and the host has already allocated the page",
+    Cpuid "cpuid" "CPUID, for the name of the processor's maker",
     Hvc "hvc" "a hypercall for the version of PSCI",
     MmioDoorbell "mmio-doorbell" "an MMIO write to a doorbell: KVM's ioeventfd",
     MmioGic "mmio-gic" "an MMIO read of the distributor of the interrupt controller",
+    MmioIoapic "mmio-ioapic" "an MMIO read of the IOAPIC",
     TimerInterrupt "timer-interrupt" "the virtual timer's interrupt, until the guest's handler has ended it",
     WfiTimer "wfi-timer" "a vCPU waits by WFI for its timer, due after 2 ms, and is woken",
-    Ipi "ipi" "an interrupt to another vCPU that waits by WFI on the same CPU, and one back to the sender, which waits too",
+    HltTimer "hlt-timer" "a vCPU waits by HLT for its timer, due after 2 ms, and is woken",
+    Ipi "ipi" "an interrupt to another vCPU that waits for it on the same CPU, and one back to the sender, which waits too",
+    MemslotAtOnce "memslot-at-once" "the first memslot is set at once after a device was registered",
+    UnregisteredAtOnce "unregistered-at-once" "a device is unregistered at once after it was registered",
+    ClosedAtOnce "closed-at-once" "a VM with a slot and no vCPU is destroyed at once after a device was registered",
     Faults4k "faults-4k" "a first write to each page of 256 MiB, per page of 4 KiB",
     Faults2m "faults-2m" "a first write to each block of 256 MiB, per block of 2 MiB",
     Deleted4k "deleted-4k" "a slot of 256 MiB, mapped by 4 KiB, is deleted",
@@ -147,9 +183,31 @@ impl Row {
         Self::ALL.iter().copied().find(|row| row.name() == name)
     }
 
-    /// Those of a course.
-    pub fn of(course: Course) -> impl Iterator<Item = Self> + Clone {
-        Self::ALL.iter().copied().filter(move |row| row.is_of(course))
+    /// Those of a course on an architecture.
+    pub fn of(course: Course, architecture: Architecture) -> impl Iterator<Item = Self> + Clone {
+        let rows = Self::ALL.iter().copied();
+        rows.filter(move |row| row.is_of(course) && row.is_on(architecture))
+    }
+
+    /// Whether there is such a step on an architecture.
+    pub const fn is_on(self, architecture: Architecture) -> bool {
+        match self {
+            Self::Hvc
+            | Self::MmioGic
+            | Self::WfiTimer
+            | Self::Faults4kUncached
+            | Self::Faults2mUncached
+            | Self::Deleted4kUncached
+            | Self::Deleted2mUncached
+            | Self::CachesOn => matches!(architecture, Architecture::Arm64),
+            Self::Cpuid
+            | Self::MmioIoapic
+            | Self::HltTimer
+            | Self::MemslotAtOnce
+            | Self::UnregisteredAtOnce
+            | Self::ClosedAtOnce => matches!(architecture, Architecture::X86),
+            _ => true,
+        }
     }
 
     /// Whether a course has such a step. Each measures what is subtracted from the others.
@@ -171,10 +229,13 @@ impl Row {
     pub const fn asks(self) -> u64 {
         match self {
             Self::FirstFault
+            | Self::Cpuid
             | Self::Hvc
             | Self::MmioDoorbell
             | Self::MmioGic
+            | Self::MmioIoapic
             | Self::TimerInterrupt
+            | Self::HltTimer
             | Self::WfiTimer
             | Self::Ipi
             | Self::Faults4k
@@ -234,10 +295,23 @@ mod tests {
             let expected = if is_subtracted { Course::ALL.len() } else { 1 };
             assert_eq!(courses, expected, "{}", row.name());
         }
-        assert!(Row::of(Course::DirtyLog).any(|row| row == Row::Unlogged2m));
-        assert!(Row::of(Course::Fork).any(|row| row == Row::ForkMade));
-        assert!(Row::of(Course::Lives).any(|row| row == Row::Destroyed2m));
+        let arm64 = Architecture::Arm64;
+        assert!(Row::of(Course::DirtyLog, arm64).any(|row| row == Row::Unlogged2m));
+        assert!(Row::of(Course::Fork, arm64).any(|row| row == Row::ForkMade));
+        assert!(Row::of(Course::Lives, arm64).any(|row| row == Row::Destroyed2m));
         assert!(Course::ALL.into_iter().all(|one| Course::named(one.name()) == Some(one)));
         assert_eq!(Course::named("life"), None);
+    }
+
+    #[test]
+    fn a_step_is_on_an_architecture_at_least() {
+        let [arm64, x86] = Architecture::ALL;
+        for row in Row::ALL {
+            assert!(row.is_on(arm64) || row.is_on(x86), "{}", row.name());
+        }
+        let of = |architecture| Row::of(Course::Lives, architecture);
+        assert!(of(x86).any(|row| row == Row::Cpuid) && of(arm64).all(|row| row != Row::Cpuid));
+        assert!(of(arm64).any(|row| row == Row::Hvc) && of(x86).all(|row| row != Row::Hvc));
+        assert!(Course::ALL.into_iter().all(|course| arm64.has(course)));
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod apic;
 pub mod copy;
+pub mod counted;
 pub mod cpu;
 pub mod guest;
 pub mod ioapic;

@@ -2,4 +2,5 @@
 
 pub mod address;
 pub mod emulation;
+pub mod plain;
 pub mod walk;

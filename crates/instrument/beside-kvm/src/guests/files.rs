@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use mayfly_lifecycle_steps::Architecture;
 use mayfly_qemu::Archive;
 
 use crate::machine::{Files, Missing};
@@ -44,7 +45,7 @@ impl GuestFiles {
     ///
     /// [`Missing`] names what is not there, and says how it comes there.
     pub fn of(directory: &Path) -> Result<Self, Missing> {
-        let files = Files::of(directory)?;
+        let files = Files::of(directory, Architecture::Arm64)?;
         let (modules, vmm) = (directory.join("modules"), directory.join("vmm"));
         let needed = OF_HOST.iter().map(|name| modules.join(format!("{name}.ko")));
         let traffic = directory.join(TRAFFIC);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use mayfly_lifecycle_steps::{Executed, Phase};
+use mayfly_lifecycle_steps::{Architecture, Executed, Phase};
 use mayfly_qemu::Interrupt;
 
 use super::ENDED;
@@ -103,7 +103,7 @@ pub fn run(
             Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
                 write(&initial, &files.of_host(&init(job, side == Side::Kvm))?)?;
-                linux(&files.files.kernel, &initial, side)
+                linux(Architecture::Arm64, &files.files.kernel, &initial, side)
             }
         };
         let told = &mut measured.sides[side as usize];

@@ -6,20 +6,24 @@ use anyhow::{bail, ensure};
 use mayfly_kvm::{GuestMemory, Kvm, MemoryFlags, Snapshot, Userfault, Vm};
 use mayfly_lifecycle_steps::course::{self, Counter as _, Vcpu as _};
 use mayfly_lifecycle_steps::forked::{Life, answers_again, begins, count_wrong, fill, quiet};
-use mayfly_lifecycle_steps::guest::{MEMORY, Order, REGION};
+use mayfly_lifecycle_steps::guest::{MEMORY, Order, REGION, answer};
 use mayfly_lifecycle_steps::{Row, times};
 
-use super::counted::Counter;
+use super::arch::{Counter, Start, install};
 use super::guest::Obedient;
 use super::registers::Registers;
-use super::steps::install;
 use crate::way::Way;
 
 /// The only slot.
 const SLOT: u32 = 0;
 
-pub(super) fn forks(kvm: &Kvm, counter: &mut Counter, way: Way) -> anyhow::Result<()> {
-    let frozen = Frozen::take(kvm, counter, way)?;
+pub(super) fn forks(
+    kvm: &Kvm,
+    start: &Start,
+    counter: &mut Counter,
+    way: Way,
+) -> anyhow::Result<()> {
+    let frozen = Frozen::take(kvm, start, counter, way)?;
     for life in Life::ALL {
         quiet(counter)?;
         frozen.live(life, counter)?;
@@ -45,14 +49,14 @@ struct Fork {
 
 impl<'a> Frozen<'a> {
     /// A guest that has its caches on and has asked for an order.
-    fn take(kvm: &'a Kvm, counter: &mut Counter, way: Way) -> anyhow::Result<Self> {
+    fn take(kvm: &'a Kvm, start: &Start, counter: &mut Counter, way: Way) -> anyhow::Result<Self> {
         let (snapshot, memory) = Snapshot::to_come(usize::try_from(times::FORKED_BYTES)?)?;
         install(&memory)?;
         fill(|at, bytes| anyhow::Ok(memory.write(usize::try_from(at)?, bytes)?))?;
         let vm = Vm::create(kvm)?;
         vm.create_irqchip()?;
         vm.set_memory_region(SLOT, MEMORY, &memory, MemoryFlags::default())?;
-        let mut vcpu = Obedient::new(&vm, 0)?;
+        let mut vcpu = Obedient::new(&vm, 0, start)?;
         vm.finish_irqchip()?;
         vcpu.run()?;
         vcpu.obey(Order::Caches, 1)?;
@@ -61,7 +65,7 @@ impl<'a> Frozen<'a> {
 
         let (registers, lent) = counter.step(Row::ForkFrozen, || {
             vcpu.rest()?;
-            let registers = Registers::of(&vm, vcpu.vcpu())?;
+            let registers = Registers::of(&vm, &vcpu.vcpu)?;
             Ok((registers, vm.destroy(vec![vcpu.into_vcpu()])))
         })?;
         drop((lent, memory));
@@ -74,7 +78,7 @@ impl<'a> Frozen<'a> {
         if life == Life::Registers {
             begun = counter.now()?;
         }
-        self.registers.set(fork.vcpu.vcpu())?;
+        self.registers.set(&fork.vcpu.vcpu)?;
         begins(life, &begun, &mut fork.vcpu, counter)?;
         if let Some(request) = life.request() {
             self.check(life, &fork.memory, request.pages)?;
@@ -130,7 +134,7 @@ impl<'a> Frozen<'a> {
             _ => fork.memory.give_back()?,
         }
         self.populate(life, &fork.memory)?;
-        self.registers.set(fork.vcpu.vcpu())
+        self.registers.set(&fork.vcpu.vcpu)
     }
 
     /// Looks at the memory of a fork that has written so many pages, and at what all begin from.
@@ -154,5 +158,20 @@ impl Fork {
         let Self { vm, vcpu, memory, userfault } = self;
         let lent = vm.destroy(vec![vcpu.into_vcpu()]);
         drop((userfault, lent, memory));
+    }
+}
+
+impl Obedient {
+    /// Has it be between two instructions: it has been told to ask again, and has not run.
+    fn rest(&mut self) -> anyhow::Result<()> {
+        self.answer(answer(Order::Ask, 0));
+        let fd = self.vcpu.fd_mut();
+        fd.set_kvm_immediate_exit(1);
+        let left = fd.run().map(|exit| format!("{exit:?}"));
+        fd.set_kvm_immediate_exit(0);
+        match left {
+            Err(error) if error.errno() == libc::EINTR => Ok(()),
+            other => bail!("KVM_RUN that was to leave at once has returned {other:?}"),
+        }
     }
 }

@@ -10,10 +10,10 @@ use mayfly_lifecycle_steps::large::Mapping;
 use mayfly_lifecycle_steps::logged::{self, Log, PAGES, Share};
 use mayfly_lifecycle_steps::times;
 
-use super::counted::Counter;
+use super::arch::{Counter, Start, install};
 use super::guest::Obedient;
 use super::ring::ENTRIES;
-use super::steps::{install, memory};
+use super::steps::memory;
 use crate::way::Way;
 
 /// The slot that is logged.
@@ -21,6 +21,7 @@ const SLOT: u32 = 1;
 
 pub(super) fn logged(
     kvm: &Kvm,
+    start: &Start,
     counter: &mut Counter,
     way: Way,
     mapping: Mapping,
@@ -34,8 +35,8 @@ pub(super) fn logged(
     vm.set_memory_region(0, MEMORY, &code, MemoryFlags::default())?;
     vm.set_memory_region(SLOT, REGION, &region, MemoryFlags::default())?;
     let mut vcpu = match way {
-        Way::Ring => Obedient::with_ring(&vm, 0)?,
-        _ => Obedient::new(&vm, 0)?,
+        Way::Ring => Obedient::with_ring(&vm, 0, start)?,
+        _ => Obedient::new(&vm, 0, start)?,
     };
     vm.finish_irqchip()?;
     vcpu.run()?;

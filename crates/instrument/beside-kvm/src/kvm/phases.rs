@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use mayfly_lifecycle_steps::{Executed, Phase, times};
 
-use super::kernel_at::KernelAt;
-use super::perf::{EXCLUDE_GUEST, EXCLUDE_HOST, EXCLUDE_HV, EXCLUDE_KERNEL, EXCLUDE_USER, Group};
+use super::arm64::perf::{
+    EXCLUDE_GUEST, EXCLUDE_HOST, EXCLUDE_HV, EXCLUDE_KERNEL, EXCLUDE_USER, Group,
+};
 use crate::guests::ENDED;
+use crate::kernel_at::KernelAt;
 
 /// All instructions, those of programs of the host's, those of guests, and those at EL2.
 struct Counters {

@@ -12,11 +12,12 @@ use mayfly_lifecycle_steps::guest::{
 use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Course, Row, times};
 
-use super::counted::Counter;
+use super::arch::{Counter, Start, install};
+#[cfg(target_arch = "aarch64")]
 use super::forked::forks;
 use super::guest::Obedient;
-use super::kernel_at::KernelAt;
 use super::logged::logged;
+use crate::kernel_at::KernelAt;
 use crate::way::Way;
 
 const BLOCK: u64 = 2 << 20;
@@ -28,7 +29,9 @@ pub(super) fn all(
     rounds: u32,
     kernel_at: KernelAt,
 ) -> anyhow::Result<String> {
-    let mut linux = Linux { kvm: Kvm::open()?, counter: Counter::begin(kernel_at)?, way };
+    let kvm = Kvm::open()?;
+    let start = Start::of(&kvm)?;
+    let mut linux = Linux { kvm, start, counter: Counter::begin(kernel_at)?, way };
     for _ in 0..rounds {
         linux.round_of(course)?;
     }
@@ -38,6 +41,7 @@ pub(super) fn all(
 /// KVM's side.
 struct Linux {
     kvm: Kvm,
+    start: Start,
     counter: Counter,
     /// How dirty logs or forks are made.
     way: Option<Way>,
@@ -66,29 +70,39 @@ impl Side for Linux {
     }
 
     fn small(&mut self) -> anyhow::Result<()> {
-        small(&self.kvm, &mut self.counter)
+        small(&self.kvm, &self.start, &mut self.counter)
     }
 
     fn large(&mut self, lifecycle: Large) -> anyhow::Result<()> {
-        large(&self.kvm, &mut self.counter, lifecycle)
+        large(&self.kvm, &self.start, &mut self.counter, lifecycle)
     }
 
     fn logged(&mut self, mapping: Mapping) -> anyhow::Result<()> {
         let way = self.way()?;
-        logged(&self.kvm, &mut self.counter, way, mapping)
+        logged(&self.kvm, &self.start, &mut self.counter, way, mapping)
     }
 
+    #[cfg(target_arch = "aarch64")]
     fn forks(&mut self) -> anyhow::Result<()> {
         let way = self.way()?;
-        forks(&self.kvm, &mut self.counter, way)
+        forks(&self.kvm, &self.start, &mut self.counter, way)
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    fn forks(&mut self) -> anyhow::Result<()> {
+        anyhow::bail!("forks are counted on arm64 alone")
     }
 
     fn interrupted(&mut self) -> anyhow::Result<()> {
-        interrupted(&self.kvm, &mut self.counter)
+        interrupted(&self.kvm, &self.start, &mut self.counter)
+    }
+
+    fn at_once(&mut self) -> anyhow::Result<()> {
+        at_once(&self.kvm, &mut self.counter)
     }
 
     fn cached(&mut self) -> anyhow::Result<()> {
-        cached(&self.kvm, &mut self.counter)
+        cached(&self.kvm, &self.start, &mut self.counter)
     }
 }
 
@@ -125,19 +139,12 @@ fn huge_kib() -> anyhow::Result<u64> {
     number.with_context(|| format!("{path} has no AnonHugePages line"))
 }
 
-/// Writes the guest's code to the memory that it begins with.
-pub(super) fn install(memory: &GuestMemory) -> anyhow::Result<()> {
-    course::install(Vm::DISTRIBUTOR, Vm::REDISTRIBUTORS, |at, bytes| {
-        Ok(memory.write(usize::try_from(at)?, bytes)?)
-    })
-}
-
 fn doorbell(at: u64) -> anyhow::Result<IoEvent> {
     Ok(IoEvent::new(at, DOORBELL_BYTES as u32, None)?)
 }
 
 /// A small VM: everything that a vCPU does, and the short steps.
-fn small(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
+fn small(kvm: &Kvm, start: &Start, counter: &mut Counter) -> anyhow::Result<()> {
     let memory = memory(4 * MEMORY_BYTES, Mapping::Pages)?;
     install(&memory)?;
     let (first, later) = (doorbell(DOORBELL)?, doorbell(LATER_DOORBELL)?);
@@ -148,7 +155,7 @@ fn small(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
     counter.step(Row::FirstMemslot, || {
         Ok(vm.set_memory_region(0, MEMORY, &memory, MemoryFlags::default())?)
     })?;
-    let mut vcpu = counter.step(Row::VcpuCreated, || Obedient::new(&vm, 0))?;
+    let mut vcpu = counter.step(Row::VcpuCreated, || Obedient::new(&vm, 0, start))?;
     counter.step(Row::DeviceLater, || Ok(vm.register_ioeventfd(&later)?))?;
 
     vm.finish_irqchip()?;
@@ -163,7 +170,7 @@ fn small(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
 }
 
 /// A VM with a slot of its own for the pages that its guest writes to.
-fn large(kvm: &Kvm, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
+fn large(kvm: &Kvm, start: &Start, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
     let code = memory(MEMORY_BYTES, Mapping::Pages)?;
     let region = memory(times::BYTES, large.mapping)?;
     install(&code)?;
@@ -171,7 +178,7 @@ fn large(kvm: &Kvm, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
     vm.create_irqchip()?;
     vm.set_memory_region(0, MEMORY, &code, MemoryFlags::default())?;
     vm.set_memory_region(1, REGION, &region, MemoryFlags::default())?;
-    let mut vcpu = Obedient::new(&vm, 0)?;
+    let mut vcpu = Obedient::new(&vm, 0, start)?;
     vm.finish_irqchip()?;
     vcpu.run()?;
 
@@ -192,13 +199,13 @@ fn large(kvm: &Kvm, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
 }
 
 /// A VM of two vCPUs that take interrupts. The second has a thread of its own, on the only processor.
-fn interrupted(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
+fn interrupted(kvm: &Kvm, start: &Start, counter: &mut Counter) -> anyhow::Result<()> {
     let memory = memory(MEMORY_BYTES, Mapping::Pages)?;
     install(&memory)?;
     let vm = Vm::create(kvm)?;
     vm.create_irqchip()?;
     vm.set_memory_region(0, MEMORY, &memory, MemoryFlags::default())?;
-    let (mut first, mut second) = (Obedient::new(&vm, 0)?, Obedient::new(&vm, 1)?);
+    let (mut first, mut second) = (Obedient::new(&vm, 0, start)?, Obedient::new(&vm, 1, start)?);
     vm.finish_irqchip()?;
     // The process is a machine's only one, which ends with it: so nothing has to end a vCPU that waits for ever because the
     // other has failed, but the failure is to be said.
@@ -216,14 +223,33 @@ fn interrupted(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// VMs in which something follows at once after a device was registered.
+fn at_once(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
+    let memory = memory(MEMORY_BYTES, Mapping::Pages)?;
+    let (first, later) = (doorbell(DOORBELL)?, doorbell(LATER_DOORBELL)?);
+    let vm = Vm::create(kvm)?;
+    vm.create_irqchip()?;
+    counter.settle();
+    vm.register_ioeventfd(&first)?;
+    counter.step(Row::MemslotAtOnce, || {
+        Ok(vm.set_memory_region(0, MEMORY, &memory, MemoryFlags::default())?)
+    })?;
+    vm.register_ioeventfd(&later)?;
+    counter.step(Row::UnregisteredAtOnce, || Ok(vm.unregister_ioeventfd(&later)?))?;
+    vm.register_ioeventfd(&later)?;
+    let lent = counter.step(Row::ClosedAtOnce, || Ok(vm.destroy(Vec::new())))?;
+    drop(lent);
+    Ok(())
+}
+
 /// A VM whose vCPUs turn their caches on.
-fn cached(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
+fn cached(kvm: &Kvm, start: &Start, counter: &mut Counter) -> anyhow::Result<()> {
     let memory = memory(MEMORY_BYTES + times::CACHED_BYTES, Mapping::Blocks)?;
     install(&memory)?;
     let vm = Vm::create(kvm)?;
     vm.create_irqchip()?;
     vm.set_memory_region(0, MEMORY, &memory, MemoryFlags::default())?;
-    let vcpus = (0..times::CACHED_VCPUS).map(|number| Obedient::new(&vm, number));
+    let vcpus = (0..times::CACHED_VCPUS).map(|number| Obedient::new(&vm, number, start));
     let mut vcpus = vcpus.collect::<anyhow::Result<Vec<_>>>()?;
     vm.finish_irqchip()?;
     for vcpu in &mut vcpus {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use mayfly_beside_kvm::{Processor, guests};
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap};
-use mayfly_lifecycle_steps::{Course, times};
+use mayfly_lifecycle_steps::{Architecture, Course, times};
 use mayfly_record::{Backend, Goal};
 use mayfly_report::Threshold;
 
@@ -24,7 +24,7 @@ pub(crate) struct Run {
     experiments: Vec<String>,
 
     /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
-    /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and twice with Linux
+    /// if /dev/kvm can be opened, KVM. `metal` starts a machine in QEMU, once with Mayfly on it and twice with Linux
     /// and its KVM, and counts the instructions of the same VM lifecycle on all; with the experiment dirty-log, those of a
     /// dirty log; with fork, those of forks; with devices, those of Linux guests and their devices, on KVM under QEMU
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
@@ -76,7 +76,8 @@ pub(crate) struct Run {
     #[arg(long = "dry-run")]
     pub(crate) plan_only: bool,
 
-    /// With --backend metal: the processor of the machine, max, neoverse-n1 or cortex-a72. Without a name, all are used
+    /// With --backend metal: the processor of the machine, max, neoverse-n1 or cortex-a72, of arm64; without a name, all of
+    /// them are used. Or EPYC, of x86-64, where there is no other experiment than lives
     #[arg(long = "processor", value_name = "NAME", value_delimiter = ',')]
     processors: Vec<Processor>,
 
@@ -201,8 +202,23 @@ impl Run {
             let accepted = "--rounds, --processor, --machine-files, --json, --quiet and --dry-run";
             return Err(Failure::usage(format!("with --backend metal, accepted are {accepted}")));
         }
-        let is_meant =
-            |one: &Processor| self.processors.is_empty() || self.processors.contains(one);
+        let architecture =
+            self.processors.first().map_or(Architecture::Arm64, |one| one.architecture());
+        if self.processors.iter().any(|one| one.architecture() != architecture) {
+            return Err(Failure::usage("processors of one architecture can be measured at a time"));
+        }
+        let has = match experiment {
+            Experiment::Course(course) => architecture.has(course),
+            Experiment::Devices => architecture == Architecture::Arm64,
+        };
+        if !has {
+            let (name, here) = (experiment.name(), architecture.name());
+            return Err(Failure::usage(format!("{name} is not counted on {here}")));
+        }
+        let is_meant = |one: &Processor| {
+            let is_named = self.processors.is_empty() || self.processors.contains(one);
+            is_named && one.architecture() == architecture
+        };
         let processors = Processor::ALL.into_iter().filter(is_meant).collect();
         if rounds.is_some() && experiment == Experiment::Devices {
             return Err(Failure::usage("devices are counted once: --rounds has no effect"));
@@ -214,7 +230,8 @@ impl Run {
                 "with --backend metal, --rounds is {most} at most"
             )));
         }
-        Ok(Some(OnMetal { experiment, processors, rounds, files: self.machine_files.clone() }))
+        let files = self.machine_files.clone();
+        Ok(Some(OnMetal { experiment, architecture, processors, rounds, files }))
     }
 
     /// Whether something was asked for by its name, and not whatever there is.
@@ -303,6 +320,8 @@ impl Experiment {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OnMetal {
     pub(crate) experiment: Experiment,
+    pub(crate) architecture: Architecture,
+    /// All of that architecture.
     pub(crate) processors: Vec<Processor>,
     pub(crate) rounds: u32,
     /// Where what is booted is.

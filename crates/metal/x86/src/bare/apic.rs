@@ -8,6 +8,7 @@ use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::ApicBase;
 
+use super::counted;
 use super::cpu::block;
 
 /// The vector of the timer.
@@ -133,10 +134,15 @@ pub fn look() {
 
 /// Halts until an interrupt is noted, unless one is already.
 pub fn wait() {
-    if block().come.load(Ordering::Relaxed) == 0 {
-        interrupts::enable_and_hlt();
-        interrupts::disable();
+    let come = &block().come;
+    if come.load(Ordering::Relaxed) != 0 {
+        return;
     }
+    if counted::is_on() {
+        return counted::idle(come);
+    }
+    interrupts::enable_and_hlt();
+    interrupts::disable();
 }
 
 /// The vector of an interrupt that has come to this processor. It is served when [`end`] is called.

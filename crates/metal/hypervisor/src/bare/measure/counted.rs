@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU32;
 
 use mayfly_lifecycle_steps::{Line, Spent, times};
 
-use super::arch::{Count, Retired, begin};
+use super::arch::{Count, Retired, begin, between};
 use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
@@ -18,11 +18,8 @@ pub(crate) struct Moment {
 
 impl Moment {
     fn since(self, earlier: Self) -> Spent {
-        let nanoseconds = |ticks| timer::instant(ticks).as_nanos();
-        Spent {
-            levels: self.count.since(earlier.count),
-            nanoseconds: nanoseconds(self.ticks) - nanoseconds(earlier.ticks),
-        }
+        let levels = self.count.since(earlier.count);
+        Spent { levels, nanoseconds: between(earlier.ticks, self.ticks) }
     }
 }
 

@@ -4,7 +4,7 @@ use core::borrow::BorrowMut;
 
 use mayfly_lifecycle_steps::course;
 use mayfly_lifecycle_steps::forked::Forked;
-use mayfly_lifecycle_steps::guest::{BELL, MEMORY, Order, answer};
+use mayfly_lifecycle_steps::guest::{BELL, ENTRY, Order, answer};
 use mayfly_vm::{Exit, Guest, Vcpu};
 
 use super::parts::Outcome;
@@ -33,7 +33,7 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
     /// One that can be run.
     pub(crate) fn new(run: &'a Run, seat: &'a Seat, vcpu: Vcpu<Kinds<F>>) -> Self {
         let mut this = Self::without_registers(run, seat, vcpu);
-        this.cpu.start(MEMORY, 0);
+        this.cpu.start(ENTRY, 0);
         this
     }
 

@@ -8,14 +8,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mayfly_hypervisor::card::Card;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_hypervisor::turns::Share;
-use mayfly_lifecycle_steps::course;
 use mayfly_lifecycle_steps::guest::{DOORBELL_BYTES, MEMORY};
 use mayfly_lifecycle_steps::large::Mapping;
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::{Bus, Device, Vcpu, Vm};
 
-use super::arch::{DISTRIBUTOR, REDISTRIBUTORS};
+use super::arch;
 use crate::bare::devices::uart::Uart;
 use crate::bare::threads;
 use crate::bare::vm::{Host, Kinds, Run, TableFormat};
@@ -66,8 +65,7 @@ pub(super) fn memory<F: TableFormat>(
     mapping: Mapping,
 ) -> Outcome<Arc<GuestMemory>> {
     let memory = make(host, bytes, mapping)?;
-    course::install(DISTRIBUTOR, REDISTRIBUTORS, |at, bytes| memory.write(at, bytes))
-        .map_err(|_| NO_MEMORY)?;
+    arch::install(|at, bytes| memory.write(at, bytes)).map_err(|_| NO_MEMORY)?;
     Ok(Arc::new(memory))
 }
 
@@ -143,8 +141,13 @@ pub(super) fn region(number: u32, gpa: u64, size: u64) -> Region<Hva> {
     }
 }
 
+/// Where a doorbell is.
+pub(super) fn doorbell_range(at: u64) -> IoRange {
+    IoRange { start: at, len: DOORBELL_BYTES }
+}
+
 pub(super) fn doorbell<F: TableFormat>(vm: &Vm<Kinds<F>>, at: u64) -> Outcome<()> {
-    let range = IoRange { start: at, len: DOORBELL_BYTES };
+    let range = doorbell_range(at);
     let device: Arc<dyn Device> = Arc::<Doorbell>::default();
     vm.register_device(Bus::Mmio, range, device).map_err(|_| "a device cannot be registered")
 }

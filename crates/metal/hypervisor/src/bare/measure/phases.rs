@@ -2,7 +2,7 @@
 
 use mayfly_lifecycle_steps::{Executed, Phase, REGISTERS};
 
-use super::arch::{Count, Identity, Retired, begin};
+use super::arch::{Count, Identity, Retired, begin_by_level, between};
 use super::one_cpu;
 use crate::bare::processor::timer;
 use crate::bare::threads::console::say;
@@ -26,8 +26,8 @@ impl Phases {
     /// Why this machine does not count.
     pub(crate) fn begin() -> Result<Self, &'static str> {
         one_cpu()?;
+        let retired = begin_by_level()?;
         say!("{REGISTERS}{}", Identity::read());
-        let retired = begin()?;
         let last = retired.read();
         Ok(Self { retired, last, sums: [0; 3], begun: timer::ticks() })
     }
@@ -44,8 +44,7 @@ impl Phases {
     /// Ends the phase, prints it by this name, and begins the next: the line belongs to neither.
     pub(crate) fn end(&mut self, name: &str) {
         self.look();
-        let nanoseconds = |ticks| timer::instant(ticks).as_nanos();
-        let nanoseconds = nanoseconds(timer::ticks()) - nanoseconds(self.begun);
+        let nanoseconds = between(self.begun, timer::ticks());
         // EL2 is all that the program has, so what is executed at the other levels is the guests'.
         let [user, kernel, el2] = self.sums;
         let executed = Executed { vmm: 0, el1: 0, el2, guest: user + kernel };

@@ -9,14 +9,14 @@ use mayfly_lifecycle_steps::guest::{
 };
 use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Row, times};
-use mayfly_vm::Device as _;
+use mayfly_vm::{Bus, Device as _};
 
 use super::counted::{Counter, settle};
 use super::forked::forks;
 use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
 use super::logged::logged;
-use super::parts::{Outcome, create, doorbell, machine, make, memory, slot, vcpu};
+use super::parts::{Outcome, create, doorbell, doorbell_range, machine, make, memory, slot, vcpu};
 use crate::bare::devices::arch::{MEMORY as FIRST, registers};
 use crate::bare::processor::frames;
 use crate::bare::threads;
@@ -64,6 +64,10 @@ impl<F: TableFormat> Side for Mayfly<'_, F> {
 
     fn interrupted(&mut self) -> Outcome<()> {
         all_back(|| interrupted(self.host, self.counter))
+    }
+
+    fn at_once(&mut self) -> Outcome<()> {
+        all_back(|| at_once(self.host, self.counter))
     }
 
     fn cached(&mut self) -> Outcome<()> {
@@ -152,6 +156,27 @@ fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) ->
         }
     }
     Ok(())
+}
+
+/// VMs in which something follows at once after a device was registered.
+#[inline(never)]
+fn at_once<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
+    let memory = memory(host, MEMORY_BYTES, Mapping::Pages)?;
+    let (vm, run) = (create(host, &memory)?, machine(host, &memory, 1)?);
+    settle();
+    doorbell(&vm, DOORBELL)?;
+    counter.step(Row::MemslotAtOnce, || slot(&vm, 0, MEMORY, MEMORY_BYTES))?;
+    doorbell(&vm, LATER_DOORBELL)?;
+    let range = doorbell_range(LATER_DOORBELL);
+    counter.step(Row::UnregisteredAtOnce, || {
+        vm.unregister_device(Bus::Mmio, range).map(drop).map_err(|_| "a device has gone")
+    })?;
+    doorbell(&vm, LATER_DOORBELL)?;
+    counter.step(Row::ClosedAtOnce, || {
+        vm.destroy();
+        drop(run);
+        Ok(())
+    })
 }
 
 /// A VM whose vCPUs turn their caches on.

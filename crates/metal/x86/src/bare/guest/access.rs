@@ -199,21 +199,37 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
 
     /// Has the instruction that the guest is at, which it reads in this mode, as its `operation`. How many bytes it has.
     pub(super) fn decode(&mut self, mode: Mode) -> Result<u8, Undecoded> {
+        let fetched = self.fetch(mode);
+        self.decode_fetched(mode, fetched)
+    }
+
+    /// The same, where it was fetched.
+    pub(super) fn decode_fetched(
+        &mut self,
+        mode: Mode,
+        fetched: Option<[u8; FETCHED]>,
+    ) -> Result<u8, Undecoded> {
+        match fetched {
+            Some(bytes) => decode_into(mode, &bytes, &mut self.operation),
+            None => self.decode_by_parts(mode),
+        }
+    }
+
+    /// The bytes from the instruction on that it is at, if there are so many in its page.
+    pub(super) fn fetch(&self, mode: Mode) -> Option<[u8; FETCHED]> {
         let start = address::instruction(&self.vmcb.save, mode);
         // Mostly it cannot reach the next page.
         if start % PAGE_SIZE > PAGE_SIZE - FETCHED as u64 {
-            return self.decode_by_parts(mode, start);
+            return None;
         }
-        let bytes = walk::translate(&self.vmcb.save, start, self.machine.ram())
-            .ok()
-            .and_then(|at| self.machine.ram().sixteen(at))
-            .ok_or(Undecoded::Truncated)?;
-        decode_into(mode, &bytes, &mut self.operation)
+        let at = walk::translate(&self.vmcb.save, start, self.machine.ram()).ok()?;
+        self.machine.ram().sixteen(at)
     }
 
-    /// The same, of an instruction that may be in two pages.
+    /// Decodes an instruction that may be in two pages, or where no memory is.
     #[cold]
-    fn decode_by_parts(&mut self, mode: Mode, start: u64) -> Result<u8, Undecoded> {
+    fn decode_by_parts(&mut self, mode: Mode) -> Result<u8, Undecoded> {
+        let start = address::instruction(&self.vmcb.save, mode);
         let (mut bytes, mut count) = ([0; FETCHED], 0);
         while count < FETCHED {
             let linear = start.wrapping_add(count as u64);

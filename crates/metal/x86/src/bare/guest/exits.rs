@@ -7,7 +7,7 @@ use super::super::cpu::leaf as machine_leaf;
 use super::cpu::GuestCpu;
 use super::machine::{Machine, Reason};
 use super::pending::Pending;
-use crate::guest::address;
+use crate::guest::{address, plain};
 use crate::machine::xsave::Xsave;
 use crate::machine::{cpuid, cr4};
 use crate::svm::event::Exception;
@@ -154,7 +154,12 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
             return self.go_behind(next);
         }
         let mode = address::mode(&self.vmcb.save);
-        if let Ok(length) = self.decode(mode) {
+        let fetched = self.fetch(mode);
+        let length = match fetched.and_then(|bytes| plain::length(&bytes)) {
+            Some(length) => Ok(length),
+            None => self.decode_fetched(mode, fetched),
+        };
+        if let Ok(length) = length {
             self.go_behind(address::behind(&self.vmcb.save, mode, length));
         }
     }

@@ -29,11 +29,11 @@ const RETIRED: u64 = 0x08;
 const GROUP: u64 = 1 << 3;
 /// Bits of the attributes' flags.
 const PINNED: u64 = 1 << 2;
-pub(super) const EXCLUDE_USER: u64 = 1 << 4;
-pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
-pub(super) const EXCLUDE_HV: u64 = 1 << 6;
-pub(super) const EXCLUDE_HOST: u64 = 1 << 19;
-pub(super) const EXCLUDE_GUEST: u64 = 1 << 20;
+pub(in crate::kvm) const EXCLUDE_USER: u64 = 1 << 4;
+pub(in crate::kvm) const EXCLUDE_KERNEL: u64 = 1 << 5;
+pub(in crate::kvm) const EXCLUDE_HV: u64 = 1 << 6;
+pub(in crate::kvm) const EXCLUDE_HOST: u64 = 1 << 19;
+pub(in crate::kvm) const EXCLUDE_GUEST: u64 = 1 << 20;
 
 /// Opens a counter of processor 0, in the group of `leader` if it has one.
 fn counter(flags: u64, leader: Option<&File>) -> anyhow::Result<File> {
@@ -72,14 +72,14 @@ fn counter(flags: u64, leader: Option<&File>) -> anyhow::Result<File> {
 const MOST: usize = 4;
 
 /// Counters that count the same instructions, each with a filter of its own, and are read at once.
-pub(super) struct Group<const N: usize> {
+pub(in crate::kvm) struct Group<const N: usize> {
     /// The leader is the first.
     counters: [File; N],
 }
 
 impl<const N: usize> Group<N> {
     /// Begins to count.
-    pub(super) fn open(filters: [u64; N]) -> anyhow::Result<Self> {
+    pub(in crate::kvm) fn open(filters: [u64; N]) -> anyhow::Result<Self> {
         const { assert!(0 < N && N <= MOST) };
         let mut counters: Vec<File> = Vec::new();
         for flags in filters {
@@ -90,7 +90,7 @@ impl<const N: usize> Group<N> {
     }
 
     /// What they show, in the order of the filters.
-    pub(super) fn read(&self) -> anyhow::Result<[u64; N]> {
+    pub(in crate::kvm) fn read(&self) -> anyhow::Result<[u64; N]> {
         // The number of counters is before them.
         let mut bytes = [0; 8 * (1 + MOST)];
         let bytes = &mut bytes[..8 * (1 + N)];

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use mayfly_lifecycle_steps::{Line, Spent, course, times};
 
-use super::kernel_at::KernelAt;
 use super::perf::{EXCLUDE_HOST, EXCLUDE_HV, EXCLUDE_KERNEL, EXCLUDE_USER, Group};
+use crate::kernel_at::KernelAt;
 
 /// A moment: what the counters show, and the time before and after they were read. An interrupt may come between.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(in crate::kvm) struct Moment {
     before: Instant,
     after: Instant,
     user: u64,
@@ -32,7 +32,7 @@ impl Moment {
 }
 
 /// Counts, and keeps the lines until the end: a console that is written to causes interrupts.
-pub(super) struct Counter {
+pub(in crate::kvm) struct Counter {
     /// EL0, EL1, and EL1 and EL2.
     group: Group<3>,
     samples: Vec<Line>,
@@ -44,7 +44,7 @@ impl Counter {
     ///
     /// A counter of EL2 alone cannot be had in both cases: KVM changes the filter of EL0 of a counter that excludes
     /// guests (`kvm_vcpu_pmu_restore_host`). So one counter counts EL1 and EL2, and the count of EL1 is subtracted.
-    pub(super) fn begin(kernel_at: KernelAt) -> anyhow::Result<Self> {
+    pub(in crate::kvm) fn begin(kernel_at: KernelAt) -> anyhow::Result<Self> {
         let not_el2 = match kernel_at {
             KernelAt::El1 => EXCLUDE_HV,
             KernelAt::El2 => EXCLUDE_HOST,
@@ -54,7 +54,7 @@ impl Counter {
     }
 
     /// All lines.
-    pub(super) fn lines(self) -> String {
+    pub(in crate::kvm) fn lines(self) -> String {
         let mut lines = format!("{}\n", Line::BEGIN);
         for line in &self.samples {
             let _ = writeln!(lines, "{line}");
