@@ -57,6 +57,11 @@ impl PageRun {
     }
 }
 
+/// Whether an index has as many of a key as are visited: one more would not be found, and makes others take longer.
+fn is_crowded(index: &Index, key: Key) -> bool {
+    index.all(key).nth(MOST_VISITED - 1).is_some()
+}
+
 impl Merger {
     /// Of no pages.
     pub fn new() -> Self {
@@ -234,7 +239,7 @@ impl Merger {
         if let Some(with) = self.promote(key, (page, frame), host, limits) {
             return self.merge(page, with, host, limits);
         }
-        if self.has_room(limits) {
+        if self.has_room(limits) && !is_crowded(&self.unstable, key) {
             // If there is no memory for it, it is left out of this pass.
             let _ = self.unstable.try_insert(key, page, || host.pause());
         }
@@ -296,7 +301,7 @@ impl Merger {
         };
         let found = candidates.find(|&(_, other, _)| is_equal(other));
         drop(candidates);
-        let (place, other, its) = found?;
+        let (place, other, its) = found.filter(|_| !is_crowded(&self.stable, key))?;
         self.unstable.remove(key, place);
         let stable = host.close(key.group, other, its, key.sum)?;
         if self.stable.try_insert(key, stable.get(), || host.pause()).is_err() {

@@ -208,7 +208,7 @@ impl Turns {
                 return false;
             }
             self.present = later(self.present, share.virtual_time);
-            share.present = later(share.present, (*turn).used);
+            share.present = later(share.present, (*turn).without_debt(share.terms.thread_credit));
             let (granted, cost) = share.grant();
             share.virtual_time = share.virtual_time.wrapping_add(cost);
             (*turn).granted = granted;
@@ -266,7 +266,7 @@ impl Turns {
             let share = &mut *first;
             let turn = share.waiting.pop();
             self.present = later(self.present, share.virtual_time);
-            share.present = later(share.present, (*turn).used);
+            share.present = later(share.present, (*turn).without_debt(share.terms.thread_credit));
             let waited = now.wrapping_sub((*turn).began);
             if waited > share.longest_wait {
                 share.longest_wait = waited;

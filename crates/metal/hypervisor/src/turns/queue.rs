@@ -32,6 +32,13 @@ impl Turn {
         self.is_background = true;
     }
 
+    /// What it has used, without the debt with which a thread in the background begins: the others of its share are not to be
+    /// behind for that.
+    #[inline]
+    pub(super) fn without_debt(&self, debt: u64) -> u64 {
+        if self.is_background { self.used.wrapping_sub(debt) } else { self.used }
+    }
+
     /// Its share.
     pub fn share(&self) -> *mut Share {
         self.share

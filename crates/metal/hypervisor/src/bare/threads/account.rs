@@ -37,9 +37,9 @@ impl Account {
         Self::of(None, Share::WEIGHT, None)
     }
 
-    /// One of its own for a thread which works for no VM, and has time that nobody else wants.
-    pub(crate) fn least() -> Arc<Self> {
-        Self::of(None, 1, None)
+    /// One for a thread which works for no VM, and has a part of its own.
+    pub(crate) fn apart() -> Arc<Self> {
+        Self::of(None, Share::WEIGHT, None)
     }
 
     fn of(vm: Option<String>, weight: u32, cap: Option<u32>) -> Arc<Self> {

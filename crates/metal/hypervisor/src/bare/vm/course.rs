@@ -302,7 +302,8 @@ impl<F: TableFormat> Host<F> {
                 }
             }
         };
-        drop(held);
+        // What was frozen is not packed before it has left.
+        core::mem::forget(held);
         drop(member);
         memory.heard_by(None);
         run.devices.hide();

@@ -320,6 +320,7 @@ impl GuestMemory {
         if !address.is_multiple_of(2) {
             return Err(HostFault::NotMapped);
         }
+        self.stays_its_own(address);
         self.with_page(address, page, |at| {
             // SAFETY: the frame is this memory's meanwhile; the address is even.
             then(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
@@ -386,9 +387,10 @@ impl GuestMemory {
 
     fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
         let word = self.word_of(address)?;
-        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+        // One look: a page that just comes to share a frame, or moves, or parts, has the same bytes in each of the two.
+        match Self::look_to_read(word, (address >> PAGE_SHIFT) % PAGES) {
             Some(found) => Ok(Some(Self::page_in(found, address))),
-            None => Ok(self.image_page(address)?.map(|found| found.page)),
+            None => Ok(self.page_of_images(address)?.map(|found| found.page)),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A run of a VM with `merge=GROUP` [joins](join) when its guest begins, and leaves before its memory goes. The merger has one
 //! thread, which looks at one page at a time, and rests so long that it takes no more than its part of a processor. It is of an
-//! account of its own, of the least weight.
+//! account of its own, of the weight of a VM.
 //!
 //! *Whose the frames are.* The frames that a group shares are of a share of their own, which is guaranteed what it uses. So it is
 //! never above its guarantee, nobody is ended for them, and they are there for as long as anybody has them. A VM keeps its
@@ -86,7 +86,7 @@ pub(crate) fn start() -> Result<(), OutOfMemory> {
     ALL.set(All {
         world: World::new(),
         state: Lock::new(State::default()),
-        account: Account::least(),
+        account: Account::apart(),
         joined: AtomicU32::new(0),
         part: AtomicU32::new(PART),
     });
@@ -166,7 +166,8 @@ impl Member {
     }
 }
 
-/// The merger uses nothing of a memory until this is dropped.
+/// The merger uses nothing of a memory until this is dropped. Where it is [forgotten](core::mem::forget), it does not until the
+/// run has left.
 pub(crate) struct Held<'a>(&'a Member);
 
 impl Drop for Held<'_> {

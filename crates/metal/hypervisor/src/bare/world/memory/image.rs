@@ -118,8 +118,12 @@ impl GuestMemory {
     /// or the image's. Out of line, so that a memory without either saves no registers for it.
     #[inline(never)]
     pub(super) fn image_page(&self, address: u64) -> Result<Option<ImagePage>, HostFault> {
-        match self.shared_page(self.word_of(address)?, (address >> PAGE_SHIFT) % PAGES) {
-            Some(page) => Ok(Some(ImagePage { page, level: Level::PAGE, is_clean: false })),
+        // One look: a page that parts meanwhile has the same bytes in its own frame.
+        match Self::look_to_read(self.word_of(address)?, (address >> PAGE_SHIFT) % PAGES) {
+            Some(found) => {
+                let page = Self::page_in(found, address);
+                Ok(Some(ImagePage { page, level: Level::PAGE, is_clean: false }))
+            }
             None => self.page_of_images(address),
         }
     }

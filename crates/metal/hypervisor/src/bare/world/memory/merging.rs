@@ -15,6 +15,9 @@
 //!
 //! *Only pages that have a frame each* come to share one: never a part of a block. A VM that may be merged gets no blocks.
 //!
+//! *What devices use stays its own*: a page of a ring, or of registers that a guest is shown, is neither merged nor moved once a
+//! device has used it. Its thread, or that of another VM, may not wait for the lock there.
+//!
 //! *In an image.* Where memory that has such pages becomes an image, they are the image's, and go with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +39,8 @@ pub(super) const SHARED: u64 = 1 << 58;
 pub(super) const CLOSED: u64 = 1 << 59;
 /// Its VM had the page mapped when it was merged.
 const MAPPED: u64 = 1 << 60;
+/// A device writes to the page, or shares numbers with its driver there, and may not wait for a frame.
+pub(super) const DEVICES: u64 = 1 << 61;
 
 /// Pages that are gone through between two looks for interrupts.
 const FEW: u32 = 64;
@@ -84,6 +89,15 @@ impl GuestMemory {
         Some((frame, shared, sum_of(frame)))
     }
 
+    /// A device uses the page at `address`, which is neither merged nor moved from now on, as long as it has this frame.
+    pub(crate) fn stays_its_own(&self, address: u64) {
+        if let Some(own) = self.entry_of(address >> PAGE_SHIFT)
+            && own.load(Ordering::Relaxed) & (DEVICES | SHARED) == 0
+        {
+            own.fetch_or(DEVICES, Ordering::Relaxed);
+        }
+    }
+
     /// Whether a page shares a frame.
     pub(crate) fn is_shared(&self, page: u64) -> bool {
         self.frame_at(page).is_some_and(|(_, shared)| shared)
@@ -124,13 +138,14 @@ impl GuestMemory {
     pub(crate) fn share(&self, page: u64, with: Pfn) -> Merged {
         let hears = self.hears.lock().clone();
         let Some(vm) = hears else { return Merged::No };
-        let _giving = self.giving.lock(&*self.world);
+        let giving = self.giving.lock(&*self.world);
         let Some(own) = self.entry_of(page) else { return Merged::No };
         let said = own.load(Ordering::Relaxed);
         let old = Pfn::new(said & FRAME);
         match said & (FRAME | SHARED) {
             0 => return Merged::No,
             SHARED.. => return if old == with { Merged::Before } else { Merged::No },
+            _ if said & DEVICES != 0 => return Merged::No,
             _ => {}
         }
         let mut shares = Sharing { memory: self, page, own, old, with, is_equal: false };
@@ -146,6 +161,8 @@ impl GuestMemory {
                     own.fetch_or(MAPPED, Ordering::Relaxed);
                 }
                 own.fetch_and(!CLOSED, Ordering::Relaxed);
+                // Others of the VM may wait for it, and the processor may be given up behind it.
+                drop(giving);
                 let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
                 // SAFETY: it was given as a single frame, and no TLB has a translation to it.
                 unsafe { freed.add(old.get()) };
@@ -186,17 +203,6 @@ impl GuestMemory {
     pub(super) fn frame_at(&self, page: u64) -> Option<(Pfn, bool)> {
         let said = self.entry_of(page)?.load(Ordering::Acquire);
         (said & FRAME != 0).then_some((Pfn::new(said & FRAME), said & SHARED != 0))
-    }
-
-    /// The frame that a page of a word shares.
-    pub(super) fn shared_page(&self, word: &AtomicU64, page: u64) -> Option<Pfn> {
-        if self.merged() == 0 {
-            return None;
-        }
-        let value = word.load(Ordering::Acquire);
-        let said =
-            if value & KIND == TABLE { entry(value, page).load(Ordering::Acquire) } else { 0 };
-        (said & SHARED != 0).then_some(Pfn::new(said & FRAME))
     }
 
     /// A guest is about to read a page of a word by a fault.

@@ -13,7 +13,7 @@ use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use super::super::arch::copy;
 use super::going_back::{BEFORE_SHIFT, Freed, NUMBER};
-use super::merging::{CLOSED, SHARED};
+use super::merging::{CLOSED, DEVICES, SHARED};
 use super::{FRAME, GuestMemory, PAGES, Shares};
 use crate::bare::processor::frames::{allocate_as_is, free_all, given_around, part};
 use crate::bare::processor::in_use;
@@ -84,11 +84,11 @@ impl GuestMemory {
     fn move_page(&self, page: u64, to: Pfn) -> bool {
         let hears = self.hears.lock().clone();
         let Some(vm) = hears else { return false };
-        let _giving = self.giving.lock(&*self.world);
+        let giving = self.giving.lock(&*self.world);
         let Some(own) = self.entry_of(page) else { return false };
         let said = own.load(Ordering::Relaxed);
         let old = Pfn::new(said & FRAME);
-        if said & FRAME == 0 || said & SHARED != 0 {
+        if said & FRAME == 0 || said & (SHARED | DEVICES) != 0 {
             return false;
         }
         let mut moving = Moving { memory: self, own, old, to };
@@ -96,6 +96,7 @@ impl GuestMemory {
         // SAFETY: the frame has the same bytes, nobody writes to either, and it is behind the page from then on.
         let was_mapped = unsafe { vm.share(hva, (old, to), &mut moving) };
         self.settle_met(was_mapped);
+        drop(giving);
         let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
         self.frames.fetch_add(1, Ordering::Relaxed);
         // SAFETY: it was given as a single frame, and no TLB has a translation to it.

@@ -9,7 +9,7 @@ use super::All;
 use crate::bare::threads;
 
 const LIMITS: Limits =
-    Limits { max_page_sharing: u64::MAX, pages_to_merge: 1, pages_a_find: PAGES_A_FIND };
+    Limits { max_page_sharing: 1 << 31, pages_to_merge: 1, pages_a_find: PAGES_A_FIND };
 
 /// Looks at pages between two rests, after which some pages are packed.
 const LOOKS: u32 = 64;
