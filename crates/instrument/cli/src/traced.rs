@@ -16,8 +16,8 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// What is to be recorded.
 pub(crate) fn launch(options: &args::Trace) -> Launch {
-    let (marker, questions) = (options.from.mark(), options.from.is_question());
-    Launch { command: options.command.clone(), marker, questions, ..Launch::default() }
+    let marker = options.from.mark();
+    Launch { command: options.command.clone(), marker, ..Launch::default() }
 }
 
 /// Says something where standard error may be closed: the program runs all the same.

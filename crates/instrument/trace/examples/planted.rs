@@ -31,14 +31,13 @@ use kvm_bindings::{kvm_ioeventfd, kvm_regs, kvm_sregs};
 use libc::{c_int, c_ulong, c_void};
 
 /// What may be planted, and what its size is.
-const PLANTS: [(&str, &str); 35] = [
+const PLANTS: [(&str, &str); 34] = [
     ("memory", "mebibytes of guest memory; 4 unless it is said"),
     ("vcpus", "vCPUs, created one after the other; 1 unless it is said"),
     ("irqchip", "1: an irqchip comes right before the memory"),
     ("unregister", "1: an ioeventfd is taken away right after it was registered"),
     ("slot", "gibibytes of a memslot that nobody touches"),
     ("dirty", "gibibytes of a memslot whose dirty log starts, and stops"),
-    ("lowest", "1: the VM has the lowest descriptor, and not the device"),
     ("probe", "1: a VM is made and closed before the one that runs"),
     ("maps", "mappings that the process has before its VM"),
     ("sleep", "milliseconds of sleep before the vCPUs"),
@@ -122,15 +121,6 @@ fn ioctl(fd: c_int, name: &str, request: u64, argument: u64) -> c_int {
     result
 }
 
-/// Has a device another descriptor, so that a VM gets the lowest one.
-fn moved(kvm: i32) -> i32 {
-    // SAFETY: `fcntl` makes a descriptor, and touches no memory.
-    let other = unsafe { libc::fcntl(kvm, libc::F_DUPFD_CLOEXEC, 20) };
-    assert!(other >= 0);
-    close(kvm);
-    other
-}
-
 fn close(fd: c_int) {
     // SAFETY: each descriptor is closed once, by whoever made it.
     let result = unsafe { libc::close(fd) };
@@ -194,7 +184,6 @@ fn live(plan: &Plan) {
     // SAFETY: the name ends with a NUL and outlives the call.
     let kvm = unsafe { libc::open(device.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     LOG.lock().unwrap().push(format!("open /dev/kvm {kvm}"));
-    let kvm = if plan.is("lowest") { moved(kvm) } else { kvm };
     ioctl(kvm, "KVM_GET_API_VERSION", 0xAE00, 0);
     let area = ioctl(kvm, "KVM_GET_VCPU_MMAP_SIZE", 0xAE04, 0);
     if plan.is("probe") {

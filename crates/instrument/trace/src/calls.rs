@@ -41,8 +41,6 @@ pub(crate) enum Test {
     Kvm,
     /// A VMM opens `/dev/kvm` for writing; libraries are opened for reading. The argument with the flags.
     Writes(u8),
-    /// All but the lowest descriptor, for the filter.
-    Closes,
     /// At least [`LONG`], in this argument.
     Long(u8),
     /// A mapping that is shared, as that of a vCPU's `kvm_run` is, or long; of a file, longer than a library.
@@ -53,17 +51,13 @@ pub(crate) enum Test {
     Duplicates,
 }
 
-/// The descriptor that is free when a program is executed, as a rule. Whoever loads libraries has it for each of them.
-pub(crate) const LOWEST: i32 = 3;
-
 /// What is mapped and is no shorter may be a guest's memory, in bytes. What an allocator maps is, mostly.
 pub(crate) const LONG: u64 = 1 << 20;
 /// A private mapping of a file that is shorter is a library's.
 pub(crate) const LONG_FILE: u64 = 16 << 20;
-/// The type of KVM's ioctls, the number that runs a vCPU, and the one that asks what KVM can do.
+/// The type of KVM's ioctls, and the number that runs a vCPU.
 pub(crate) const KVM_TYPE: u64 = 0xAE;
 pub(crate) const KVM_RUN: u64 = 0xAE80;
-pub(crate) const KVM_CHECK_EXTENSION: u64 = 0xAE03;
 /// Bytes of a vCPU's mapping: `kvm_run`, the PIO page and the coalesced ring on x86, one page less on arm64.
 pub(crate) const RUN_AREA: u64 = if cfg!(target_arch = "x86_64") { 3 << 12 } else { 2 << 12 };
 
@@ -94,7 +88,7 @@ const NATIVE: &[(u32, SystemCall, Test)] = &[
     (native(libc::SYS_open), SystemCall::Open, Test::Writes(1)),
     (native(libc::SYS_openat), SystemCall::OpenAt, Test::Writes(2)),
     (native(libc::SYS_openat2), SystemCall::OpenAt2, Test::Always),
-    (native(libc::SYS_close), SystemCall::Close, Test::Closes),
+    (native(libc::SYS_close), SystemCall::Close, Test::Always),
     (native(libc::SYS_close_range), SystemCall::CloseRange, Test::Always),
     (native(libc::SYS_dup), SystemCall::Dup, Test::Always),
     #[cfg(target_arch = "x86_64")]
@@ -121,7 +115,7 @@ const I386: [(u32, SystemCall, Test); 20] = [
     (5, SystemCall::Open, Test::Writes(1)),
     (295, SystemCall::OpenAt, Test::Writes(2)),
     (437, SystemCall::OpenAt2, Test::Always),
-    (6, SystemCall::Close, Test::Closes),
+    (6, SystemCall::Close, Test::Always),
     (436, SystemCall::CloseRange, Test::Always),
     (41, SystemCall::Dup, Test::Always),
     (63, SystemCall::DupTo, Test::Always),
@@ -147,7 +141,7 @@ pub(crate) fn wanted(arch: u32, number: u64, arguments: &[u64; 6]) -> Option<Sys
     let is_long = |argument: u64| argument >= LONG;
     let low = |argument: usize| arguments[argument] & 0xFFFF_FFFF;
     let holds = match test {
-        Test::Always | Test::Closes => true,
+        Test::Always => true,
         Test::Kvm => low(1) != KVM_RUN && low(1) >> 8 & 0xFF == KVM_TYPE,
         Test::Writes(flags) => low(usize::from(*flags)) & libc::O_ACCMODE as u64 != 0,
         Test::Long(argument) => is_long(arguments[usize::from(*argument)]),
@@ -162,17 +156,6 @@ pub(crate) fn wanted(arch: u32, number: u64, arguments: &[u64; 6]) -> Option<Sys
         }
     };
     holds.then_some(*call)
-}
-
-/// Whether a call that is wanted passes the filter all the same, for it matters seldom and is made often. `KVM_CHECK_EXTENSION`
-/// only asks what KVM can do: it waits for nothing, it changes nothing, and two of five of a VMM's calls are such questions. The
-/// lowest descriptor is closed once for each library; where a VM has it, whoever closes it is stopped at each call.
-pub(crate) fn passes(call: SystemCall, arguments: &[u64; 6]) -> bool {
-    match call {
-        SystemCall::Ioctl => arguments[1] & 0xFFFF_FFFF == KVM_CHECK_EXTENSION,
-        SystemCall::Close => arguments[0] as i32 == LOWEST,
-        _ => false,
-    }
 }
 
 /// Whether a call runs a vCPU.

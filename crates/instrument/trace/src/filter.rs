@@ -1,12 +1,10 @@
 //! The seccomp filter, as a program for the kernel: the calls that are recorded stop for the tracer, and all others
-//! go on at once. It selects the same calls as [`wanted`](crate::calls::wanted), but for those that
-//! [pass](crate::calls::passes). Of these, questions of what KVM can do stop where the start is counted from the first.
+//! go on at once. It selects the same calls as [`wanted`](crate::calls::wanted).
 
 use libc::sock_filter;
 
 use crate::calls::{
-    ARCHITECTURES, Architecture, KVM_CHECK_EXTENSION, KVM_RUN, KVM_TYPE, LONG, LONG_FILE, LOWEST,
-    RUN_AREA, Test,
+    ARCHITECTURES, Architecture, KVM_RUN, KVM_TYPE, LONG, LONG_FILE, RUN_AREA, Test,
 };
 
 /// Offsets in `struct seccomp_data` (linux/seccomp.h), on a little-endian machine.
@@ -43,11 +41,11 @@ const fn high(argument: u8) -> sock_filter {
     plain(LOAD, ARGUMENTS + 8 * argument as u32 + 4)
 }
 
-/// The whole program; `questions` says whether `KVM_CHECK_EXTENSION` stops, too.
-pub(crate) fn program(questions: bool) -> Vec<sock_filter> {
+/// The whole program.
+pub(crate) fn program() -> Vec<sock_filter> {
     let mut program = vec![plain(LOAD, ARCH)];
     for architecture in &ARCHITECTURES {
-        let part = of_architecture(architecture, questions);
+        let part = of_architecture(architecture);
         program.push(test(EQUAL, architecture.audit, 1, 0));
         program.push(plain(ALWAYS, part.len() as u32));
         program.extend(part);
@@ -57,10 +55,10 @@ pub(crate) fn program(questions: bool) -> Vec<sock_filter> {
     program
 }
 
-fn of_architecture(architecture: &Architecture, questions: bool) -> Vec<sock_filter> {
+fn of_architecture(architecture: &Architecture) -> Vec<sock_filter> {
     let mut part = vec![plain(LOAD, NUMBER)];
     for (number, _, which) in architecture.calls {
-        let tested = tested(*which, questions);
+        let tested = tested(*which);
         part.push(test(EQUAL, *number, 0, tested.len() as u8));
         part.extend(tested);
     }
@@ -69,17 +67,13 @@ fn of_architecture(architecture: &Architecture, questions: bool) -> Vec<sock_fil
 }
 
 /// Each ends by returning, whatever it finds.
-fn tested(which: Test, questions: bool) -> Vec<sock_filter> {
+fn tested(which: Test) -> Vec<sock_filter> {
     let long = LONG as u32;
-    // What passes beside the runs of vCPUs, which pass anyway.
-    let passes = if questions { KVM_RUN } else { KVM_CHECK_EXTENSION };
     match which {
         Test::Always => vec![STOP],
-        Test::Closes => vec![low(0), test(EQUAL, LOWEST as u32, 1, 0), STOP, GO_ON],
         Test::Kvm => vec![
             low(1),
-            test(EQUAL, KVM_RUN as u32, 5, 0),
-            test(EQUAL, passes as u32, 4, 0),
+            test(EQUAL, KVM_RUN as u32, 4, 0),
             plain(SHIFT_RIGHT, 8),
             plain(AND, 0xFF),
             test(EQUAL, KVM_TYPE as u32, 0, 1),
@@ -140,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::calls::{SystemCall, passes, wanted};
+    use crate::calls::wanted;
 
     /// What the kernel's interpreter makes of the instructions that are used here.
     fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: &[u64; 6]) -> u32 {
@@ -196,7 +190,6 @@ mod tests {
             0x22,
             RUN_AREA,
             KVM_RUN,
-            KVM_CHECK_EXTENSION,
             0xAE01,
             0x4020_AE46,
             0xAF01,
@@ -228,11 +221,9 @@ mod tests {
         fn the_program_stops_at_what_is_wanted_and_at_nothing_else(
             (arch, number) in known(),
             arguments in prop::array::uniform6(argument()),
-            questions in any::<bool>(),
         ) {
-            let says = interpret(&program(questions), arch, number, &arguments);
-            let stops = wanted(arch, u64::from(number), &arguments)
-                .is_some_and(|call| !passes(call, &arguments) || questions && call == SystemCall::Ioctl);
+            let says = interpret(&program(), arch, number, &arguments);
+            let stops = wanted(arch, u64::from(number), &arguments).is_some();
             prop_assert_eq!(says, if stops { libc::SECCOMP_RET_TRACE } else { libc::SECCOMP_RET_ALLOW });
         }
     }
@@ -240,7 +231,7 @@ mod tests {
     #[test]
     fn the_program_is_one_that_the_kernel_takes() {
         // linux/filter.h: at most BPF_MAXINSNS; and jumps forward alone, to an instruction that there is.
-        let program = program(true);
+        let program = program();
         assert!(program.len() <= 4096);
         for (at, one) in program.iter().enumerate() {
             let furthest = match one.code {

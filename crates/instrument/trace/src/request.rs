@@ -37,11 +37,6 @@ impl Beginning {
             _ => None,
         }
     }
-
-    /// Whether it is the first question of what KVM can do, which is recorded for this alone.
-    pub fn is_question(&self) -> bool {
-        *self == Self::Call("KVM_CHECK_EXTENSION".to_owned())
-    }
 }
 
 impl FromStr for Beginning {

@@ -86,7 +86,7 @@ impl Book {
         call.used = self.used(call.tid);
         self.account(call.tid, call.used);
         call.read = match &self.ledger {
-            None => self.meters.read(call.tid, self.clock.now()),
+            None => self.meters.read(call.tid),
             Some(ledger) => Some(ledger.read(call.tid)),
         };
         call.at = self.now();

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::calls::LOWEST;
 use crate::record::Object;
 use crate::sys::ptrace::{Shared, share};
 
@@ -21,9 +20,6 @@ pub(super) struct Descriptors {
 
 /// `KVM_SET_DEVICE_ATTR` and its kin, by number (linux/kvm.h).
 const DEVICE_REQUESTS: std::ops::RangeInclusive<u64> = 0xE1..=0xE3;
-
-/// The first number of those that a VM has and the device has not, but for some (linux/kvm.h).
-const FIRST_OF_VM: u64 = 0x40;
 
 /// Whether `/proc` says that a descriptor is of KVM's.
 pub(super) fn is_of_kvm(pid: i32, fd: i32) -> bool {
@@ -55,11 +51,6 @@ impl Descriptors {
 
     pub(super) fn known(&self, table: Table, fd: i32) -> Option<&Object> {
         self.tables[table].get(&fd)
-    }
-
-    /// Whether the lowest descriptor is a VM's, whose close is not to be missed.
-    pub(super) fn lowest_is_of_vm(&self, table: Table) -> bool {
-        self.known(table, LOWEST).is_some_and(|object| object.vm().is_some())
     }
 
     pub(super) fn set(&mut self, table: Table, fd: i32, object: Object) {
@@ -95,11 +86,7 @@ impl Descriptors {
         processes: &[(i32, Table)],
     ) -> Object {
         if let Some(known) = self.known(table, fd) {
-            if fd != LOWEST || *known != Object::Kvm || request & 0xFF < FIRST_OF_VM {
-                return known.clone();
-            }
-            // That it was closed may have been missed, and the kernel is asked again.
-            self.forget(table, fd);
+            return known.clone();
         }
         let same = processes.iter().find_map(|(other, theirs)| {
             let mut open = self.tables[*theirs].iter();
@@ -171,21 +158,6 @@ mod tests {
         assert_eq!((all.vms(one), all.vms(other)), (vec![], vec![0]));
         all.clear(other);
         assert_eq!(all.known(other, 4), None);
-    }
-
-    #[test]
-    fn the_lowest_descriptor_may_be_another_s_than_the_device_s_which_was_seen_to_have_it() {
-        const NOBODY: i32 = i32::MAX;
-        let mut all = Descriptors::default();
-        let table = all.empty();
-        let vm = Object::Vm { vm: all.new_vm() };
-        let used = |all: &mut Descriptors, request| all.used(NOBODY, table, LOWEST, request, &[]);
-        all.set(table, LOWEST, Object::Kvm);
-        // What the device is asked for is its own; of what only others are asked for, it is looked up again whose that is.
-        assert_eq!(used(&mut all, 0xAE03), Object::Kvm);
-        assert_eq!(used(&mut all, 0x4018_AEE1), Object::Device { vm: 0 });
-        all.set(table, LOWEST, vm.clone());
-        assert_eq!(used(&mut all, 0x4020_AE46), vm);
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! The work at the beginning and at the end of each call that is recorded.
 
-use super::descriptors::is_of_kvm;
 use super::follow::Follower;
 use super::threads::{Inside, Then};
-use crate::calls::{LONG, LONG_FILE, LOWEST, SystemCall, wanted};
+use crate::calls::{LONG, LONG_FILE, SystemCall, runs_vcpu, wanted};
 use crate::ioctl;
 use crate::record::{Call, Object};
 
@@ -30,10 +29,7 @@ impl Follower {
         };
         let fd = arguments[0] as i32;
         let base = Call { tid, pid, ..Call::default() };
-        let known = |follower: &Self, fd: i32| {
-            let object = follower.descriptors.known(table, fd)?;
-            follower.is_still(tid, fd, object).then(|| object.clone())
-        };
+        let known = |follower: &Self, fd: i32| follower.descriptors.known(table, fd).cloned();
         let (call, then) = match call {
             SystemCall::Ioctl => self.kvm(&base, fd, arguments[1] & 0xFFFF_FFFF, arguments[2]),
             SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
@@ -124,12 +120,6 @@ impl Follower {
         held.is_none()
     }
 
-    /// Whether a descriptor is what it was when it was last seen: that the lowest one was closed passes the filter.
-    fn is_still(&self, tid: i32, fd: i32, object: &Object) -> bool {
-        let tells_all = !self.filtered || self.book.ledger.is_some();
-        tells_all || fd != LOWEST || *object != Object::Kvm || is_of_kvm(tid, fd)
-    }
-
     /// A thread opens something. By events, it may be the device all the same: its path is read too late.
     fn may_open_kvm(&mut self, tid: i32) -> bool {
         if let (Some(ledger), Some(thread)) =
@@ -157,6 +147,37 @@ impl Follower {
             thread.inside = Some(Inside { call: None, then: Then::Traced, looked: None });
         }
         true
+    }
+
+    /// A thread that is looked for may be about to run a vCPU.
+    pub(super) fn may_run(&mut self, tid: i32, arch: u32, number: u64, arguments: &[u64; 6]) {
+        if !runs_vcpu(arch, number, arguments) {
+            return;
+        }
+        let Some(thread) = self.followers.threads.get(&tid).filter(|one| !one.has_run) else {
+            return;
+        };
+        let (pid, table) = (thread.pid, thread.table);
+        let fd = arguments[0] as i32;
+        let tables = self.followers.tables();
+        let on = self.descriptors.used(tid, table, fd, arguments[1], &tables);
+        let call = Call {
+            tid,
+            pid,
+            name: "KVM_RUN".to_owned(),
+            fd: Some(fd),
+            on: Some(on.clone()),
+            ..Call::default()
+        };
+        let call = self.book.begin(call);
+        if let Object::Vcpu { vm, id } = on {
+            self.not_run.remove(&(vm, id));
+        }
+        if let Some(thread) = self.followers.threads.get_mut(&tid) {
+            thread.inside = Some(Inside { call, then: Then::Ran, looked: None });
+            self.book.trace.threads[thread.number].vcpu = true;
+            self.watched.runs(tid);
+        }
     }
 
     /// A call that is waited for has ended.
@@ -240,10 +261,21 @@ impl Follower {
         if name == "KVM_CREATE_DEVICE" {
             arguments.insert("structure".to_owned(), argument);
         }
-        if let Object::Vcpu { vm, id } = on {
-            self.sets_up(tid, (vm, id), &name);
+        if let Object::Vcpu { vm, id } = on
+            && let Some(&maker) = self.not_run.get(&(vm, id))
+            && !self.is_left_to_another(tid, vm, maker)
+            && let Some(thread) = self.followers.threads.get_mut(&tid)
+        {
+            thread.looked_for = !thread.has_run;
         }
         (Call { name, fd: Some(fd), on: Some(on), arguments, ..base.clone() }, Then::Kvm)
+    }
+
+    /// Whether a thread has made a VM, and left it to another to make a vCPU of it: that one will run the vCPU.
+    fn is_left_to_another(&self, tid: i32, vm: usize, maker: i32) -> bool {
+        self.vm_makers.get(&vm) == Some(&tid)
+            && maker != tid
+            && self.followers.threads.contains_key(&maker)
     }
 
     /// What an ioctl has made, if it makes something.
@@ -263,7 +295,8 @@ impl Follower {
             }
             "KVM_CREATE_VCPU" => {
                 let id = call.argument("id");
-                self.has_made(tid, (vm, id));
+                self.not_run.insert((vm, id), tid);
+                self.had_vcpus = true;
                 (result as i32, Object::Vcpu { vm, id })
             }
             "KVM_GET_STATS_FD" => (result as i32, Object::Device { vm }),
@@ -316,4 +349,63 @@ impl Follower {
 fn with(mut call: Call, arguments: &[(&str, u64)]) -> Call {
     call.arguments.extend(arguments.iter().map(|(name, value)| ((*name).to_owned(), *value)));
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::calls::ARCHITECTURES;
+    use crate::record::Trace;
+    use crate::recorder::book::Book;
+    use crate::recorder::clock::Clock;
+    use crate::recorder::sampler::Watched;
+    use crate::recorder::threads::Followed;
+
+    /// Numbers that no thread has.
+    const MAIN: i32 = i32::MAX - 2;
+    const OTHER: i32 = i32::MAX - 1;
+
+    /// A program with two threads that have one table of descriptors.
+    fn follower() -> Follower {
+        let book = Book::new(Clock::start(), Vec::new());
+        let mut one = Follower::new(book, Arc::new(Watched::default()), MAIN, None);
+        let table = one.descriptors.empty();
+        one.descriptors.set(table, 3, Object::Kvm);
+        for tid in [MAIN, OTHER] {
+            let number = one.book.thread(tid, MAIN, None);
+            one.begin(tid, Followed::at_first(MAIN, table, number));
+        }
+        one
+    }
+
+    /// A thread makes an ioctl of KVM's, which gives a result.
+    fn calls(one: &mut Follower, tid: i32, fd: u64, request: u64, result: i64) {
+        let number = libc::SYS_ioctl as u64;
+        let arguments = [fd, request, 0, 0, 0, 0];
+        assert!(one.enters(tid, ARCHITECTURES[0].audit, number, &arguments));
+        one.leaves(tid, result);
+    }
+
+    /// Which of the two may be about to run a vCPU that a thread has made of the first one's VM, when both have asked for its
+    /// registers.
+    fn looked_for(maker: i32) -> [bool; 2] {
+        let mut one = follower();
+        calls(&mut one, MAIN, 3, 0xAE01, 4);
+        calls(&mut one, maker, 4, 0xAE41, 5);
+        for tid in [MAIN, OTHER] {
+            calls(&mut one, tid, 5, 0x8090_AE81, 0);
+        }
+        let Trace { calls, .. } = &one.book.trace;
+        assert_eq!(calls.last().map(|call| &call.name[..]), Some("KVM_GET_REGS"));
+        [MAIN, OTHER].map(|tid| one.followers.threads[&tid].looked_for)
+    }
+
+    #[test]
+    fn who_made_a_vm_does_not_stop_at_each_call_for_a_vcpu_that_another_thread_has_made() {
+        assert_eq!(looked_for(OTHER), [false, true]);
+        // Of a vCPU that the first one has made, either may be the one that runs it.
+        assert_eq!(looked_for(MAIN), [true, true]);
+    }
 }

@@ -2,9 +2,9 @@
 //!
 //! With a filter, a thread stops twice at each call that is recorded: at its beginning and at its end. `KVM_RUN` is
 //! not among these calls, but the first one is needed. So a thread that may be about to run a vCPU stops at all its
-//! calls until it has run one, or until every vCPU has run: a new thread while there is a VM, or one that sets up a vCPU. It
-//! is not who made the VM, where a thread made for the vCPU made that, and not who prepares the vCPU, until it sets
-//! registers. Without a filter, all threads stop at all calls, and the same calls are recorded.
+//! calls: a new thread while there is a VM, or a thread that sets up a vCPU that has not run; but not who made the VM, where
+//! a thread made for the vCPU made that. It does so until it has run a vCPU, or until every vCPU has run. Without a filter, all threads stop at all calls, and the same calls are
+//! recorded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -116,9 +116,6 @@ impl Follower {
             match changed {
                 Some((tid, Change::Ended(status))) => self.ended(tid, status),
                 Some((tid, Change::Stopped { signal, event })) => {
-                    if self.filtered {
-                        self.watched.stopped(tid, began);
-                    }
                     self.stopped(tid, signal, event);
                     self.book.trace.stops.count += 1;
                     self.book.trace.stops.handling += self.book.now().saturating_sub(began);
@@ -191,8 +188,7 @@ impl Follower {
         let settled = self.had_vcpus && self.not_run.is_empty();
         let Some(thread) = self.followers.threads.get_mut(&tid) else { return Resume::Continue };
         thread.looked_for &= !settled && !thread.has_run;
-        let lowest = self.descriptors.lowest_is_of_vm(thread.table);
-        let closely = thread.looked_for || thread.inside.is_some() || lowest;
+        let closely = thread.looked_for || thread.inside.is_some();
         if !self.filtered || (closely && !self.book.closed) {
             Resume::ToSystemCall
         } else {
@@ -211,7 +207,8 @@ impl Follower {
             }
             Ok(At::Entry { arch, number, arguments }) => {
                 if self.filtered {
-                    return self.passes_by(tid, arch, number, &arguments);
+                    self.may_run(tid, arch, number, &arguments);
+                    return true;
                 }
                 if runs_vcpu(arch, number, &arguments) {
                     self.book.runs(tid);

@@ -18,9 +18,6 @@ pub struct Launch {
     pub delay: Option<Delay>,
     /// What marks when the time begins that the start is counted from.
     pub marker: Option<Mark>,
-    /// Whether `ptrace` is to record `KVM_CHECK_EXTENSION`, too. It does so only where the start is counted from it: each of
-    /// these calls would stop the program twice.
-    pub questions: bool,
 }
 
 /// What marks the beginning of a time.

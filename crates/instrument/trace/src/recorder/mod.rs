@@ -23,7 +23,6 @@ mod object;
 mod proc;
 mod program;
 mod rights;
-mod runs;
 mod sampler;
 mod threads;
 mod tracefs;

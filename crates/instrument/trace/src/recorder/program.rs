@@ -128,8 +128,7 @@ fn become_program(
     if launch.output == Output::Null {
         let _ = redirect_all(null);
     }
-    let filter = filtered.then(|| filter::program(launch.questions));
-    let installed = filter.map_or(Ok(false), |filter| process::install_filter(&filter));
+    let installed = if filtered { process::install_filter(&filter::program()) } else { Ok(false) };
     let said = match installed {
         Ok(false) => None,
         Ok(true) => Some(GAVE_UP_RIGHTS),

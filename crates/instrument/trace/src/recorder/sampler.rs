@@ -25,9 +25,6 @@ const SELDOM: Duration = Duration::from_millis(128);
 const SOON: Duration = Duration::from_millis(20);
 /// A look that took longer does not say when it was, in nanoseconds.
 const SLOW: u64 = 500_000;
-/// So long after a thread's own stop no look at it is needed: what it is in has not lasted for long. A wait that is longer by
-/// this than the time between two looks is seen all the same, in nanoseconds.
-const BRIEF: u64 = 200_000;
 /// So long after something has happened the looks are often.
 const LIVELY: u64 = 300_000_000;
 /// What a look says of a thread's processor time is as exact as this, in nanoseconds.
@@ -37,26 +34,11 @@ const MOST: usize = 50_000;
 /// Threads that are looked at each time.
 const MOST_THREADS: usize = 64;
 
-/// A thread that is looked at.
-#[derive(Clone, Copy)]
-struct One {
-    tid: i32,
-    has_run: bool,
-    /// When it last stopped at a call.
-    stopped: u64,
-}
-
-impl One {
-    fn is_due(self, now: u64) -> bool {
-        now.saturating_sub(self.stopped) >= BRIEF
-    }
-}
-
 /// What the sampler and the follower share.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// The threads that are looked at.
-    threads: Mutex<Vec<One>>,
+    /// The threads that are looked at, and whether each has run a vCPU.
+    threads: Mutex<Vec<(i32, bool)>>,
     /// When something last happened.
     last: AtomicU64,
     /// The thread that looks, which may pause for long.
@@ -76,27 +58,21 @@ impl Watched {
         }
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<One>> {
+    fn threads(&self) -> MutexGuard<'_, Vec<(i32, bool)>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, tid: i32) {
-        self.threads().push(One { tid, has_run: false, stopped: 0 });
+        self.threads().push((tid, false));
     }
 
     /// A thread runs a vCPU, from now on or again.
     pub(super) fn runs(&self, tid: i32) {
-        self.threads().iter_mut().filter(|one| one.tid == tid).for_each(|one| one.has_run = true);
-    }
-
-    /// A thread stops at a call of its own: it has waited in none for long.
-    pub(super) fn stopped(&self, tid: i32, now: u64) {
-        let mut threads = self.threads();
-        threads.iter_mut().filter(|one| one.tid == tid).for_each(|one| one.stopped = now);
+        self.threads().iter_mut().filter(|one| one.0 == tid).for_each(|one| one.1 = true);
     }
 
     pub(super) fn remove(&self, tid: i32) {
-        self.threads().retain(|one| one.tid != tid);
+        self.threads().retain(|one| one.0 != tid);
     }
 }
 
@@ -137,20 +113,17 @@ pub(super) fn start(
                 watched.abandoned.store(true, Ordering::Release);
                 return Looked::default();
             }
-            let threads: Vec<One> = watched.threads().iter().copied().take(MOST_THREADS).collect();
-            limits.look(threads.first().map(|one| one.tid), clock.now());
-            let is_watched = |tid| threads.iter().any(|one| one.tid == tid);
+            let threads: Vec<(i32, bool)> =
+                watched.threads().iter().copied().take(MOST_THREADS).collect();
+            limits.look(threads.first().map(|one| one.0), clock.now());
+            let is_watched = |tid| threads.iter().any(|one| one.0 == tid);
             looker.keep(is_watched);
             own_faults.keep(is_watched);
-            for one in threads {
-                let One { tid, has_run, .. } = one;
+            for (tid, runs) in threads {
                 let before = clock.now();
-                if !one.is_due(before) {
-                    continue;
-                }
                 let Some(mut seen) = looker.look(tid) else { continue };
                 if let Seen::At(look) = &mut seen {
-                    if has_run {
+                    if runs {
                         look.ran_vcpu(own_faults.of(tid));
                     } else if look.runs_vcpu() {
                         watched.runs(tid);
@@ -430,20 +403,6 @@ mod tests {
         let ends: Vec<_> =
             all[2 * MOST - 2..].iter().map(|one| (one.tid, one.at, one.seen)).collect();
         assert_eq!(ends, [(1, last, 2), (2, last + 6, 1)]);
-    }
-
-    #[test]
-    fn a_thread_that_has_just_stopped_is_not_looked_at_and_others_are() {
-        let watched = Watched::default();
-        for tid in [1, 2] {
-            watched.add(tid);
-        }
-        watched.stopped(1, LIVELY);
-        let due = |now: u64| -> Vec<i32> {
-            let threads = watched.threads();
-            threads.iter().filter(|one| one.is_due(now)).map(|one| one.tid).collect()
-        };
-        assert_eq!((due(LIVELY + BRIEF - 1), due(LIVELY + BRIEF)), (vec![2], vec![1, 2]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The threads that are followed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::descriptors::Table;
 
@@ -15,11 +15,6 @@ pub(super) struct Followed {
     pub(super) number: usize,
     /// Whether each of its system calls stops, because it may run a vCPU for the first time.
     pub(super) looked_for: bool,
-    /// The vCPUs that it has made calls on before it ran one.
-    pub(super) vcpus: BTreeSet<(usize, u64)>,
-    /// Whether it has made its vCPU or asked for all that it has, and not set its registers since: it is about to do that, and
-    /// does not run it before.
-    pub(super) prepares: bool,
     /// Whether it has run a vCPU.
     pub(super) has_run: bool,
 }
@@ -66,9 +61,7 @@ pub(super) struct Followers {
 impl Followed {
     /// One of which nothing was seen yet.
     pub(super) fn at_first(pid: i32, table: Table, number: usize) -> Self {
-        let (looked_for, prepares, has_run) = (false, false, false);
-        let vcpus = BTreeSet::new();
-        Self { pid, table, inside: None, number, looked_for, vcpus, prepares, has_run }
+        Self { pid, table, inside: None, number, looked_for: false, has_run: false }
     }
 }
 

@@ -1,6 +1,5 @@
 //! What threads use, as `/proc` says.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,9 +7,6 @@ use std::io::{BufRead, BufReader};
 use super::kept::Kept;
 use super::proc::fields;
 use crate::record::Used;
-
-/// Of calls that follow so soon, it is not looked anew how much their thread has read: an image takes longer, in nanoseconds.
-const BRIEF: u64 = 100_000;
 
 /// Threads of which files stay open; of more, they are opened each time.
 const MOST_KEPT: usize = 256;
@@ -27,9 +23,9 @@ impl Meters {
         self.ask(tid, Meter::used)
     }
 
-    /// Bytes that a thread has read since it began; at most by [`BRIEF`] too old.
-    pub(super) fn read(&mut self, tid: i32, now: u64) -> Option<u64> {
-        self.ask(tid, |meter| meter.read(now))
+    /// Bytes that a thread has read since it began.
+    pub(super) fn read(&mut self, tid: i32) -> Option<u64> {
+        self.ask(tid, Meter::read)
     }
 
     /// Another thread may get a number when its thread is gone.
@@ -37,7 +33,7 @@ impl Meters {
         self.of.remove(&tid);
     }
 
-    fn ask<T>(&mut self, tid: i32, what: impl Fn(&Meter) -> Option<T>) -> Option<T> {
+    fn ask<T>(&mut self, tid: i32, what: fn(&Meter) -> Option<T>) -> Option<T> {
         if self.of.len() >= MOST_KEPT && !self.of.contains_key(&tid) {
             return what(&Meter::of(tid));
         }
@@ -49,8 +45,6 @@ impl Meters {
 struct Meter {
     processors: Option<Kept>,
     files: Option<Kept>,
-    /// When it was last looked at what the thread had read, and how much that was.
-    read: Cell<Option<(u64, u64)>>,
 }
 
 impl Meter {
@@ -58,7 +52,6 @@ impl Meter {
         Self {
             processors: processors(tid),
             files: Kept::open(format!("/proc/{tid}/task/{tid}/io")),
-            read: Cell::new(None),
         }
     }
 
@@ -66,16 +59,10 @@ impl Meter {
         self.processors.as_ref()?.read(turns).map(|(used, _)| used)
     }
 
-    fn read(&self, now: u64) -> Option<u64> {
-        let is_new = |(at, _): &(u64, u64)| now.saturating_sub(*at) < BRIEF;
-        if let Some((_, read)) = self.read.get().filter(is_new) {
-            return Some(read);
-        }
+    fn read(&self) -> Option<u64> {
         let read =
             |text: &str| text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok();
-        let read = self.files.as_ref()?.read(read)?;
-        self.read.set(Some((now, read)));
-        Some(read)
+        self.files.as_ref()?.read(read)
     }
 }
 
@@ -190,16 +177,15 @@ mod tests {
     {
         let me = rustix::thread::gettid().as_raw_nonzero().get();
         let mut meters = Meters::default();
-        let before = (meters.used(me).unwrap(), meters.read(me, 0).unwrap());
+        let before = (meters.used(me).unwrap(), meters.read(me).unwrap());
         let read = fs::read("/proc/self/status").unwrap().len() as u64;
         while meters.used(me).unwrap().ran == before.0.ran {
             std::thread::yield_now();
         }
-        assert_eq!(meters.read(me, BRIEF - 1), Some(before.1), "it is not looked at anew");
-        assert!(meters.read(me, BRIEF).unwrap() >= before.1 + read);
+        assert!(meters.read(me).unwrap() >= before.1 + read);
         meters.forget(me);
         meters.of.extend((0..MOST_KEPT as i32).map(|tid| (-tid, Meter::of(-tid))));
         assert!(meters.used(me).is_some() && meters.of.len() == MOST_KEPT);
-        assert_eq!((meters.used(i32::MAX), meters.read(i32::MAX, 0)), (None, None));
+        assert_eq!((meters.used(i32::MAX), meters.read(i32::MAX)), (None, None));
     }
 }
