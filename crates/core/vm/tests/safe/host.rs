@@ -198,7 +198,10 @@ impl Host {
                     if let Ok(retiring) = self.stage2(vm).replace_roots() {
                         match fate {
                             Fate::Dropped => drop(retiring),
-                            Fate::Kept => retiring.finish(),
+                            Fate::Kept => {
+                                retiring.wait_left();
+                                retiring.finish();
+                            }
                             Fate::Forgotten => {
                                 forget(retiring);
                                 forgotten = true;
