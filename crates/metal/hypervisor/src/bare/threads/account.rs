@@ -37,11 +37,6 @@ impl Account {
         Self::of(None, Share::WEIGHT, None)
     }
 
-    /// One for a thread which works for no VM, and has a part of its own.
-    pub(crate) fn apart() -> Arc<Self> {
-        Self::of(None, Share::WEIGHT, None)
-    }
-
     fn of(vm: Option<String>, weight: u32, cap: Option<u32>) -> Arc<Self> {
         let share = UnsafeCell::new(Share::new(weight, cap, timer::frequency()));
         let account = Arc::new(Self { share, vm });
