@@ -32,7 +32,6 @@ impl Shown {
             memory.put_past_caches(at + offset, value)
         };
         let registers = virtio::Shown::try_new(device, put)?;
-        memory.stays_its_own(at);
         threads::preemption_point();
         Ok(Self { memory: Arc::clone(memory), at, registers })
     }

@@ -320,7 +320,6 @@ impl GuestMemory {
         if !address.is_multiple_of(2) {
             return Err(HostFault::NotMapped);
         }
-        self.stays_its_own(address);
         self.with_page(address, page, |at| {
             // SAFETY: the frame is this memory's meanwhile; the address is even.
             then(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })

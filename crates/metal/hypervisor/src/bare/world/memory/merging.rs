@@ -15,9 +15,6 @@
 //!
 //! *Only pages that have a frame each* come to share one: never a part of a block. A VM that may be merged gets no blocks.
 //!
-//! *What devices use stays its own*: a page of a ring, or of registers that a guest is shown, is neither merged nor moved once a
-//! device has used it. Its thread, or that of another VM, may not wait for the lock there.
-//!
 //! *In an image.* Where memory that has such pages becomes an image, they are the image's, and go with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +36,6 @@ pub(super) const SHARED: u64 = 1 << 58;
 pub(super) const CLOSED: u64 = 1 << 59;
 /// Its VM had the page mapped when it was merged.
 const MAPPED: u64 = 1 << 60;
-/// A device writes to the page, or shares numbers with its driver there, and may not wait for a frame.
-pub(super) const DEVICES: u64 = 1 << 61;
 
 /// Pages that are gone through between two looks for interrupts.
 const FEW: u32 = 64;
@@ -87,15 +82,6 @@ impl GuestMemory {
         let _using = in_use::begin();
         let (frame, shared) = self.frame_at(page)?;
         Some((frame, shared, sum_of(frame)))
-    }
-
-    /// A device uses the page at `address`, which is neither merged nor moved from now on, as long as it has this frame.
-    pub(crate) fn stays_its_own(&self, address: u64) {
-        if let Some(own) = self.entry_of(address >> PAGE_SHIFT)
-            && own.load(Ordering::Relaxed) & (DEVICES | SHARED) == 0
-        {
-            own.fetch_or(DEVICES, Ordering::Relaxed);
-        }
     }
 
     /// Whether a page shares a frame.
@@ -145,7 +131,6 @@ impl GuestMemory {
         match said & (FRAME | SHARED) {
             0 => return Merged::No,
             SHARED.. => return if old == with { Merged::Before } else { Merged::No },
-            _ if said & DEVICES != 0 => return Merged::No,
             _ => {}
         }
         let mut shares = Sharing { memory: self, page, own, old, with, is_equal: false };

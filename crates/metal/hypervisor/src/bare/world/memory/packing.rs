@@ -13,7 +13,7 @@ use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use super::super::arch::copy;
 use super::going_back::{BEFORE_SHIFT, Freed, NUMBER};
-use super::merging::{CLOSED, DEVICES, SHARED};
+use super::merging::{CLOSED, SHARED};
 use super::{FRAME, GuestMemory, PAGES, Shares};
 use crate::bare::processor::frames::{allocate_as_is, free_all, given_around, part};
 use crate::bare::processor::in_use;
@@ -88,7 +88,7 @@ impl GuestMemory {
         let Some(own) = self.entry_of(page) else { return false };
         let said = own.load(Ordering::Relaxed);
         let old = Pfn::new(said & FRAME);
-        if said & FRAME == 0 || said & (SHARED | DEVICES) != 0 {
+        if said & FRAME == 0 || said & SHARED != 0 {
             return false;
         }
         let mut moving = Moving { memory: self, own, old, to };
