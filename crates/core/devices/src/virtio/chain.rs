@@ -66,7 +66,7 @@ struct Segment {
 }
 
 /// Bytes that the device reads, then bytes that it writes, in pieces anywhere in the guest's memory. It has 2 KiB, of which
-/// nothing is written before it is needed: whoever serves a queue has one on its stack.
+/// nothing is written before it is needed: whoever serves a queue has one on its stack, and a card one for what it receives.
 #[derive(Debug)]
 pub(crate) struct Chain {
     segments: ArrayVec<Segment, MAX_SEGMENTS>,

@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_merge::Merged;
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::lock::LockGuard;
 
 use super::super::arch::copy;
 use super::going_back::{BEFORE_SHIFT, Freed, LAST_SHIFT, NUMBER};
@@ -146,14 +147,24 @@ impl GuestMemory {
                     own.fetch_or(MAPPED, Ordering::Relaxed);
                 }
                 own.fetch_and(!CLOSED, Ordering::Relaxed);
-                // Others of the VM may wait for it, and the processor may be given up behind it.
-                drop(giving);
-                let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
-                // SAFETY: it was given as a single frame, and no TLB has a translation to it.
-                unsafe { freed.add(old.get()) };
+                // SAFETY: it was given as a single frame, the page has another one, and no TLB has a translation to it.
+                unsafe { self.free_left(giving, old) };
                 Merged::Now
             }
         }
+    }
+
+    /// Frees a frame that a page has no more, when nobody reads it. Not under the lock: others of the VM may wait for it, and the
+    /// processor may be given up here.
+    ///
+    /// # Safety
+    ///
+    /// It was given for order 0, no page has it, and no TLB has a translation to it.
+    pub(super) unsafe fn free_left(&self, giving: LockGuard<'_, ()>, left: Pfn) {
+        drop(giving);
+        let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
+        // SAFETY: the caller's promise; and whoever finds the page from now on finds its other frame.
+        unsafe { freed.add(left.get()) };
     }
 
     /// A change of a page is over. What has been met of it meanwhile is to blame on that if its VM had it mapped.

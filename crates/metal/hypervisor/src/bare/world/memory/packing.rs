@@ -12,11 +12,10 @@ use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use super::super::arch::copy;
-use super::going_back::{BEFORE_SHIFT, Freed, NUMBER};
+use super::going_back::{BEFORE_SHIFT, NUMBER};
 use super::merging::{CLOSED, SHARED};
 use super::{FRAME, GuestMemory, PAGES, Shares};
 use crate::bare::processor::frames::{allocate_as_is, free_all, given_around, part};
-use crate::bare::processor::in_use;
 use crate::bare::threads;
 
 /// A chunk with more frames than this in use is left as it is.
@@ -96,11 +95,9 @@ impl GuestMemory {
         // SAFETY: the frame has the same bytes, nobody writes to either, and it is behind the page from then on.
         let was_mapped = unsafe { vm.share(hva, (old, to), &mut moving) };
         self.settle_met(was_mapped);
-        drop(giving);
-        let mut freed = Freed::new(&self.frames, in_use::wait_for_others);
         self.frames.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: it was given as a single frame, and no TLB has a translation to it.
-        unsafe { freed.add(old.get()) };
+        // SAFETY: it was given as a single frame, the page has another one, and no TLB has a translation to it.
+        unsafe { self.free_left(giving, old) };
         true
     }
 }
