@@ -11,7 +11,7 @@ pub struct Looked {
     pub frame: Pfn,
     /// Nobody writes to the frame: others may have it.
     pub shared: bool,
-    /// The [sum](crate::sum) of what it holds.
+    /// The [sum](crate::Sums) of what it holds.
     pub sum: u64,
 }
 
@@ -54,8 +54,8 @@ pub trait Host {
     /// How many references there are to a frame: one of each page that has it, and one of the merger.
     fn references(&self, frame: Pfn) -> u64;
 
-    /// The frame of zeroes, if pages of zeroes share one of their own kind.
-    fn zero_frame(&self) -> Option<Pfn> {
+    /// The frame of zeroes, if `sum` is that of pages of zeroes, and these share a frame of their own kind.
+    fn zero_frame(&self, _sum: u64) -> Option<Pfn> {
         None
     }
 

@@ -20,8 +20,8 @@
 //!    with it.
 //! 5. Otherwise it goes to the unstable set itself, which is forgotten when all pages have been gone through.
 //!
-//! Both sets find contents by their [sum](sum()), and few of the same sum are compared: whoever makes pages of one sum keeps
-//! others of its group from being merged, and does not make a look long. The merger merges only pages that were compared while
+//! Both sets find contents by their [sum](Sums), by a key that no guest knows; and few of the same sum are compared. So no guest
+//! makes a look long, by pages of one sum or of one chain of an index. The merger merges only pages that were compared while
 //! nobody could write to either ([`share`]). (Linux keeps both sets in trees that are ordered by contents. The unstable tree
 //! can go out of order when its pages are written; what is lost then is found in the next pass, as it is here.)
 //!
@@ -52,7 +52,7 @@ mod pieces;
 mod statistics;
 mod steps;
 
-pub use contents::{ZEROES, sum};
+pub use contents::Sums;
 pub use host::{Host, Looked, Merged};
 pub use merger::Merger;
 pub use pace::Pace;

@@ -6,14 +6,14 @@ use core::ops::Range;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::memory::OutOfMemory;
 
-use crate::contents::ZEROES;
 use crate::host::{Host, Looked, Merged};
 use crate::index::{Index, Key};
 use crate::items::{Items, Kind};
 use crate::statistics::Statistics;
 use crate::{Group, Limits};
 
-/// Entries of one sum that are gone through in a look at a page. Somebody may have made many pages of one sum.
+/// Entries of one sum that are gone through in a look at a page. There may be many pages of one sum that hold the same: of a
+/// volatile page, or of more than may share a frame.
 const MOST_VISITED: usize = 64;
 /// Of these, how many are compared.
 const MOST_COMPARED: usize = 8;
@@ -231,9 +231,7 @@ impl Merger {
         if !self.items.stays_the_same(page, sum) {
             return self.items.set(page, Kind::Volatile);
         }
-        if sum == ZEROES
-            && let Some(zero) = host.zero_frame()
-        {
+        if let Some(zero) = host.zero_frame(sum) {
             return self.merge(page, zero, host, limits);
         }
         if let Some(with) = self.promote(key, (page, frame), host, limits) {

@@ -40,5 +40,5 @@ pub use memory::{Backing, Protection, Resolved};
 pub use notifier::{Change, Notifier, PageChange, Reason};
 pub(crate) use numbers::whole_pages;
 pub use registry::NotifierId;
-pub(crate) use sharing::{equal, sum};
+pub(crate) use sharing::{equal, words};
 pub use space::HostSpace;

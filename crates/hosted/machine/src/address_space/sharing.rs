@@ -277,9 +277,9 @@ impl HostSpace {
     }
 }
 
-/// The [sum](mayfly_merge::sum()) of what a frame holds.
-pub(crate) fn sum(arena: &Arena, frame: Pfn) -> u64 {
-    mayfly_merge::sum(arena.words(frame).map(|word| word.load(Ordering::Relaxed)))
+/// What a frame holds, word by word.
+pub(crate) fn words(arena: &Arena, frame: Pfn) -> impl Iterator<Item = u64> {
+    arena.words(frame).map(|word| word.load(Ordering::Relaxed))
 }
 
 /// Whether two frames hold the same.

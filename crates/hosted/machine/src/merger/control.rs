@@ -1,10 +1,12 @@
 //! A merger: the ranges that are registered with it, its tunables, and its statistics.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use mayfly_merge::{Group, Merger as Scan};
+use mayfly_merge::{Group, Merger as Scan, Sums};
 use mayfly_platform::address::Hva;
 use mayfly_platform::memory::OutOfMemory;
 
@@ -21,12 +23,20 @@ pub struct Merger {
     space: Arc<HostSpace>,
     tunables: Mutex<Tunables>,
     scan: Mutex<Scan>,
+    sums: Sums,
 }
 
 impl Merger {
     /// With no ranges, and the tunables of a kernel that has just started; [`Run::Stop`] among them.
     pub fn new(space: Arc<HostSpace>) -> Self {
-        Self { space, tunables: Mutex::default(), scan: Mutex::default() }
+        let random = RandomState::new();
+        let mut drawn = 0_u64;
+        let sums = Sums::try_new(|| {
+            drawn += 1;
+            random.hash_one(drawn)
+        });
+        let sums = sums.expect("there is memory for a key");
+        Self { space, tunables: Mutex::default(), scan: Mutex::default(), sums }
     }
 
     /// Lets pages of `range` be merged from now on, as `MADV_MERGEABLE` does.
@@ -125,13 +135,13 @@ impl Merger {
     }
 
     fn batch(&self, scan: &mut Scan, tunables: &Tunables) -> u64 {
-        let pages = Pages { space: &self.space, use_zero_pages: tunables.use_zero_pages };
+        let pages = Pages { use_zero_pages: tunables.use_zero_pages, ..self.pages() };
         scan.scan(&pages, &tunables.limits(), tunables.pages_to_scan)
     }
 
     /// The pages, for what merges none.
     fn pages(&self) -> Pages<'_> {
-        Pages { space: &self.space, use_zero_pages: false }
+        Pages { space: &self.space, sums: &self.sums, use_zero_pages: false }
     }
 
     fn unmerge(&self, scan: &mut Scan, pages: Range<u64>) -> Result<(), OutOfMemory> {

@@ -1,14 +1,15 @@
 //! The pages of an address space, as the merger sees them.
 
-use mayfly_merge::{Group, Host, Looked, Merged};
+use mayfly_merge::{Group, Host, Looked, Merged, Sums};
 use mayfly_platform::address::Pfn;
 
 use crate::HostSpace;
-use crate::address_space::{equal, sum};
+use crate::address_space::{equal, words};
 
 /// The pages of an address space, by their numbers in it.
 pub(super) struct Pages<'a> {
     pub(super) space: &'a HostSpace,
+    pub(super) sums: &'a Sums,
     /// Whether those of zeroes share a frame of their own kind.
     pub(super) use_zero_pages: bool,
 }
@@ -16,7 +17,7 @@ pub(super) struct Pages<'a> {
 impl Host for Pages<'_> {
     fn look(&self, page: u64) -> Option<Looked> {
         self.space.look(page, |found| {
-            let sum = sum(self.space.arena(), found.frame);
+            let sum = self.sums.of(words(self.space.arena(), found.frame));
             Looked { frame: found.frame, shared: found.shared, sum }
         })
     }
@@ -39,8 +40,9 @@ impl Host for Pages<'_> {
         self.space.arena().references(frame)
     }
 
-    fn zero_frame(&self) -> Option<Pfn> {
-        if self.use_zero_pages { self.space.zero_frame().ok() } else { None }
+    fn zero_frame(&self, sum: u64) -> Option<Pfn> {
+        let is_meant = self.use_zero_pages && sum == self.sums.of_zeroes();
+        if is_meant { self.space.zero_frame().ok() } else { None }
     }
 
     fn is_zero_frame(&self, frame: Pfn) -> bool {
@@ -58,7 +60,7 @@ impl Host for Pages<'_> {
             .flatten()?;
         // The merger's reference is there; the contents stay from here on. Not where the page has another frame by now: then
         // this may be a page's that was moved, and that is written.
-        if !self.space.close_page(page, frame) || sum(arena, frame) != wanted {
+        if !self.space.close_page(page, frame) || self.sums.of(words(arena, frame)) != wanted {
             arena.put(frame);
             return None;
         }

@@ -4,6 +4,7 @@ use crate::{Checker, Killer, Mutant};
 
 const MERGER: &str = "core/merge/src/merger.rs";
 const STEPS: &str = "core/merge/src/steps.rs";
+const CONTENTS: &str = "core/merge/src/contents.rs";
 const ITEMS: &str = "core/merge/src/items.rs";
 
 const fn test(name: &'static str) -> Killer {
@@ -100,6 +101,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 "lib",
                 "items::tests::pages_added_twice_are_there_once_and_keep_what_is_known_of_them",
             ),
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "nobody chooses pages of one sum without its key",
+        edits: &[(CONTENTS, "word.wrapping_add(*key)", "word.wrapping_add(self.key[0])")],
+        killer: Killer::new(
+            Checker::Test,
+            "merge",
+            ("lib", "contents::tests::a_sum_is_that_of_the_formula"),
             "panicked",
         ),
     },

@@ -47,7 +47,7 @@ use going_back::Freed;
 pub(crate) use image::Hears;
 use image::ImagePage;
 pub(crate) use image::Shares;
-pub(crate) use merging::sum_of;
+pub(crate) use merging::words;
 use merging::{Met, SHARED};
 pub(crate) use packing::Packing;
 

@@ -23,11 +23,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_hypervisor::plan::Plan;
-use mayfly_merge::Merger;
+use mayfly_merge::{Merger, Sums};
 use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
 
+use super::entropy;
 use super::memory::{GuestMemory, Packing};
 use super::platform::World;
 use crate::bare::processor::once::Once;
@@ -41,6 +42,7 @@ const PART: u32 = 5;
 struct All {
     world: Arc<World>,
     state: Lock<State>,
+    sums: Sums,
     account: Arc<Account>,
     /// How many runs have joined, for the thread to wait for.
     joined: AtomicU32,
@@ -62,9 +64,9 @@ struct State {
 
 impl State {
     /// What it knows, and whose pages those are.
-    fn split(&mut self) -> (&mut Merger, Pages<'_>) {
+    fn split<'a>(&'a mut self, sums: &'a Sums) -> (&'a mut Merger, Pages<'a>) {
         let Self { merger, joined, groups, .. } = self;
-        (merger, Pages { joined, groups })
+        (merger, Pages { joined, groups, sums })
     }
 
     /// Moves some pages of one that has joined to chunks that are used as a whole.
@@ -83,9 +85,11 @@ impl State {
 ///
 /// [`OutOfMemory`].
 pub(crate) fn start() -> Result<(), OutOfMemory> {
+    let sums = Sums::try_new(|| u64::from_le_bytes(entropy::number()))?;
     ALL.set(All {
         world: World::new(),
         state: Lock::new(State::default()),
+        sums,
         account: Account::apart(),
         joined: AtomicU32::new(0),
         part: AtomicU32::new(PART),
@@ -130,7 +134,7 @@ pub(crate) fn join(plan: &Plan, memory: &Arc<GuestMemory>) -> Result<Option<Memb
         is_held: false,
     });
     let first = first_page(number);
-    let (merger, pages) = state.split();
+    let (merger, pages) = state.split(&all.sums);
     let range = first..first + memory.bytes() / PAGE_SIZE;
     let registered = merger.register(&pages, group, range);
     drop(state);
@@ -180,7 +184,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut state = self.all.state.lock(&*self.all.world);
         let first = first_page(self.number);
-        let (merger, pages) = state.split();
+        let (merger, pages) = state.split(&self.all.sums);
         // All that was registered at once: no range is parted, for which memory may be missing.
         let _ = merger.unregister(&pages, &(first..first_page(self.number + 1)));
         let left = state.joined[self.number].take();
@@ -190,7 +194,7 @@ impl Drop for Member {
         let mut last = None;
         if state.joined.iter().all(Option::is_none) {
             // What pages still share stays as long as they do.
-            let (merger, pages) = state.split();
+            let (merger, pages) = state.split(&self.all.sums);
             merger.give_up(&pages);
             last = Some(core::mem::take(&mut *state));
         }

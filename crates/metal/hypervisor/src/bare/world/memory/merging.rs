@@ -19,7 +19,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use mayfly_merge::Merged;
+use mayfly_merge::{Merged, Sums};
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_vm::platform::lock::LockGuard;
@@ -52,15 +52,10 @@ pub(super) struct Met {
 }
 
 /// What a frame holds, word by word. The caller has it, or uses it as of [`in_use::begin`].
-fn words(frame: Pfn) -> impl Iterator<Item = u64> {
+pub(crate) fn words(frame: Pfn) -> impl Iterator<Item = u64> {
     let first = core::ptr::with_exposed_provenance::<AtomicU64>((frame.get() * PAGE_SIZE) as usize);
     // SAFETY: frames are mapped where their number says.
     (0..WORDS).map(move |word| unsafe { &*first.add(word) }.load(Ordering::Relaxed))
-}
-
-/// The sum of what a frame holds that the caller has.
-pub(crate) fn sum_of(frame: Pfn) -> u64 {
-    mayfly_merge::sum(words(frame))
 }
 
 fn is_equal(one: Pfn, other: Pfn) -> bool {
@@ -79,10 +74,10 @@ impl GuestMemory {
     }
 
     /// The frame of a page that has one which is no block, whether it shares it, and the sum of what it holds.
-    pub(crate) fn look_at(&self, page: u64) -> Option<(Pfn, bool, u64)> {
+    pub(crate) fn look_at(&self, page: u64, sums: &Sums) -> Option<(Pfn, bool, u64)> {
         let _using = in_use::begin();
         let (frame, shared) = self.frame_at(page)?;
-        Some((frame, shared, sum_of(frame)))
+        Some((frame, shared, sums.of(words(frame))))
     }
 
     /// Whether a page shares a frame.

@@ -2,12 +2,12 @@
 
 use alloc::sync::Arc;
 
-use mayfly_merge::{Group, Host, Looked, Merged};
+use mayfly_merge::{Group, Host, Looked, Merged, Sums};
 use mayfly_vm::platform::address::Pfn;
 
 use super::group::Groups;
 use crate::bare::threads;
-use crate::bare::world::memory::{GuestMemory, Packing, shelf, sum_of};
+use crate::bare::world::memory::{GuestMemory, Packing, shelf, words};
 
 /// Where the number of a run is in the number of a page.
 const NUMBER_SHIFT: u32 = 32;
@@ -31,6 +31,7 @@ pub(super) const fn first_page(number: usize) -> u64 {
 pub(super) struct Pages<'a> {
     pub(super) joined: &'a [Option<Joined>],
     pub(super) groups: &'a Groups,
+    pub(super) sums: &'a Sums,
 }
 
 impl Pages<'_> {
@@ -45,7 +46,7 @@ impl Pages<'_> {
 impl Host for Pages<'_> {
     fn look(&self, page: u64) -> Option<Looked> {
         let (memory, page) = self.find(page)?;
-        let (frame, shared, sum) = memory.look_at(page)?;
+        let (frame, shared, sum) = memory.look_at(page, self.sums)?;
         Some(Looked { frame, shared, sum })
     }
 
@@ -75,7 +76,7 @@ impl Host for Pages<'_> {
         let (memory, page) = self.find(page)?;
         let stable = self.groups.take(group)?;
         // What is in the new frame stays as it is. Whether the page still holds the same is found out where it is shared.
-        let is_equal = memory.copy_to(page, frame, stable) && sum_of(stable) == sum;
+        let is_equal = memory.copy_to(page, frame, stable) && self.sums.of(words(stable)) == sum;
         self.pause();
         if is_equal && memory.share(page, stable) == Merged::Now {
             return Some(stable);

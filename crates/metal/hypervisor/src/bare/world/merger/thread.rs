@@ -41,7 +41,7 @@ fn look(all: &All) -> bool {
         return false;
     }
     let mut state = all.state.lock(&*all.world);
-    let (merger, pages) = state.split();
+    let (merger, pages) = state.split(&all.sums);
     let before = merger.full_scans();
     let has_looked = merger.scan(&pages, &LIMITS, 1) > 0;
     if merger.full_scans() != before {
