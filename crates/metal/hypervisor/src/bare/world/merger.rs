@@ -29,7 +29,7 @@ use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::entropy;
-use super::memory::{GuestMemory, Packing};
+use super::memory::{GuestMemory, Packing, shelf};
 use super::platform::World;
 use crate::bare::processor::once::Once;
 use crate::bare::threads::{self, Account, Name};
@@ -69,13 +69,22 @@ impl State {
         (merger, Pages { joined, groups, sums })
     }
 
-    /// Moves some pages of one that has joined to chunks that are used as a whole.
-    fn pack(&mut self) {
+    /// Frees the frames that nobody shares any more.
+    fn tidy(&mut self, sums: &Sums) {
+        shelf::all_seen();
+        let (merger, pages) = self.split(sums);
+        merger.prune(&pages);
+        self.groups.tidy();
+    }
+
+    /// Moves some pages of one that has joined to chunks that are used as a whole. Returns whether any has joined.
+    fn pack(&mut self) -> bool {
         self.packs = (self.packs + 1) % self.joined.len().max(1);
         let joined = self.joined.get_mut(self.packs).and_then(Option::as_mut);
         if let Some(joined) = joined.filter(|joined| !joined.is_held) {
             joined.memory.pack(&mut joined.packing);
         }
+        self.joined.iter().any(Option::is_some)
     }
 }
 

@@ -29,6 +29,9 @@ const NONE: u32 = 0;
 /// A frame whose last reference is gone, and which somebody may be reading. Each reference counts from here.
 const LEAVING: u32 = 1;
 
+/// How often one reference was left to a frame: that of the merger, if it has one.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+
 /// Where numbers begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shelf(u64);
@@ -87,6 +90,16 @@ pub(crate) fn references(frame: Pfn) -> u64 {
     u64::from(number_of(frame).load(Ordering::Relaxed) - LEAVING)
 }
 
+/// How many frames the merger alone may have, since it was [told](all_seen) that it has looked for these.
+pub(crate) fn left() -> u32 {
+    LEFT.load(Ordering::Relaxed)
+}
+
+/// The merger is about to look for the frames that it alone has.
+pub(crate) fn all_seen() {
+    LEFT.store(0, Ordering::Relaxed);
+}
+
 /// One more.
 pub(super) fn get(frame: Pfn) {
     number_of(frame).fetch_add(1, Ordering::Relaxed);
@@ -95,10 +108,16 @@ pub(super) fn get(frame: Pfn) {
 /// Gives up a reference. The caller uses no frame as of [`in_use::begin`].
 pub(crate) fn put(frame: Pfn) {
     // Release, and acquire of the last: what was read of it, was read before.
-    if number_of(frame).fetch_sub(1, Ordering::AcqRel) == LEAVING + 1 {
-        in_use::wait_for_others();
-        number_of(frame).store(NONE, Ordering::Release);
-        Shelf::of(frame).give_up();
+    match number_of(frame).fetch_sub(1, Ordering::AcqRel) - LEAVING {
+        1 => {
+            in_use::wait_for_others();
+            number_of(frame).store(NONE, Ordering::Release);
+            Shelf::of(frame).give_up();
+        }
+        2 => {
+            LEFT.fetch_add(1, Ordering::Relaxed);
+        }
+        _ => {}
     }
 }
 

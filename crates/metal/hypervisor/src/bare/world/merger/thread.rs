@@ -6,13 +6,18 @@ use mayfly_hypervisor::needs::PAGES_A_FIND;
 use mayfly_merge::{Limits, Pace};
 
 use super::All;
+use crate::bare::processor::timer;
 use crate::bare::threads;
+use crate::bare::world::memory::shelf;
 
 const LIMITS: Limits =
     Limits { max_page_sharing: 1 << 31, pages_to_merge: 1, pages_a_find: PAGES_A_FIND };
 
 /// Looks at pages between two rests, after which some pages are packed.
 const LOOKS: u32 = 64;
+
+/// Frames of which nobody but the merger may have one, for which it looks before the pass over all pages is over.
+const MANY: u32 = 256;
 
 /// What the thread does.
 pub(super) fn main(all: &'static All) {
@@ -24,13 +29,19 @@ pub(super) fn main(all: &'static All) {
             threads::preemption_point();
             has_looked
         });
-        all.state.lock(&*all.world).pack();
+        if shelf::left() >= if has_looked { MANY } else { 1 } {
+            all.state.lock(&*all.world).tidy(&all.sums);
+        }
+        let has_members = all.state.lock(&*all.world).pack();
         let (spent, now) = all.account.spent();
         let pace = Pace::try_new(all.part.load(Ordering::Relaxed) * Pace::WHOLE / 100);
-        // If nobody has joined, or it takes no part: until that changes.
-        let deadline = pace
-            .filter(|_| has_looked)
-            .map_or(u64::MAX, |pace| now.saturating_add(pace.rest(spent - before)));
+        let deadline = match pace {
+            Some(pace) if has_looked => now.saturating_add(pace.rest(spent - before)),
+            // It takes no part. Pages part all the same, and memory goes, and frames are left that nobody shares any more.
+            _ if has_members => now.saturating_add(timer::frequency()),
+            // Until somebody has joined.
+            _ => u64::MAX,
+        };
         threads::wait(&all.joined, seen, deadline);
     }
 }
