@@ -4,6 +4,9 @@
 //! few frames are used. So pages of such chunks are moved, 16 at a time, to a chunk of their own. Each is moved as a page is
 //! [merged](super::merging), in the same order: with a frame of its own for the new one, to which its bytes are copied when nobody
 //! can write any more. No vCPU finds the page missing. It may be read on, and the first write takes a fault.
+//!
+//! Only pages of a VM that is above its guarantee are moved: what another one frees is lent to nobody. So the chunk that it gets
+//! before it gives back others takes no VM above its guarantee.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,8 +38,8 @@ pub(crate) struct Packing {
 impl GuestMemory {
     /// Goes on to move pages from chunks of which little is used, if there are many. Looks at 2 MiB, and moves 16 pages at most.
     pub(crate) fn pack(&self, packing: &mut Packing) {
-        let used = self.world.share().map_or(0, |share| share.used() * CHUNK);
-        if used < self.frames() * 17 / 16 + LEAST {
+        let Some(share) = self.world.share().filter(|share| share.above() > 0) else { return };
+        if share.used() * CHUNK < self.frames() * 17 / 16 + LEAST {
             return;
         }
         let end = packing.next + PAGES;
