@@ -62,9 +62,10 @@ const WORDS_AT_ONCE: usize = 1024;
 /// How many frames are freed between two.
 const FRAMES_AT_ONCE: usize = 16;
 
-/// How often a caller that waits for nothing looks for the lock of frames that are given: for some time longer than it takes
-/// to copy a page.
-const PATIENCE: u32 = 256;
+/// How often a caller that waits for nothing looks for the lock of frames that are given: for much longer than it takes to copy a
+/// page, or to have one [share](merging) a frame, for which other processors are waited for. A device that does not get it
+/// asks its guest for a reset.
+const PATIENCE: u32 = 1 << 14;
 
 /// What a word says, in its lowest bits; from bit 12 on is the first frame's address.
 const KIND: u64 = 3;
