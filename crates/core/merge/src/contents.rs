@@ -61,7 +61,7 @@ impl fmt::Debug for Sums {
     }
 }
 
-/// A number for each number, and no two for one. (The last step of A. Appleby's MurmurHash3, of 64 bits.)
+/// A number for each number, and no two for one. (The last step of A. Appleby's `MurmurHash3`, of 64 bits.)
 const fn mixed(sum: u64) -> u64 {
     let sum = (sum ^ sum >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let sum = (sum ^ sum >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -97,6 +97,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
         #[test]
         fn a_sum_is_that_of_the_formula(
             key in prop::collection::vec(any::<u64>(), WORDS),

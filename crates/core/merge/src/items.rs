@@ -29,24 +29,52 @@ const KINDS: usize = 4;
 /// Pages between two pauses.
 const FEW: usize = 128;
 
-/// The kind of a page, and above that what it remembers of the sum of the last look: nothing, or a number that is not 0.
+/// The kind of a page; in how many looks, one after the other, it had no equal; and what is remembered of the sum of the last look:
+/// nothing, or a number that is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item(u32);
 
 impl Item {
     const NEW: Self = Self(Kind::New as u32);
     const KIND_BITS: u32 = 2;
+    const LOOKS_BITS: u32 = 4;
+    /// Where what is remembered of the sum begins.
+    const SUM_SHIFT: u32 = Self::KIND_BITS + Self::LOOKS_BITS;
+    /// As many looks as it counts.
+    const MOST_LOOKS: u32 = (1 << Self::LOOKS_BITS) - 1;
 
     fn kind(self) -> Kind {
         Kind::ALL[(self.0 & 3) as usize]
     }
 
+    const fn looks(self) -> u32 {
+        self.0 >> Self::KIND_BITS & Self::MOST_LOOKS
+    }
+
+    /// In one of so many passes it is looked at, unless `most` are fewer.
+    fn passes(self, most: u64) -> u64 {
+        let passes = match self.looks() {
+            0..=2 => 1,
+            3..=5 => 2,
+            6..=8 => 4,
+            _ => 8,
+        };
+        passes.min(most)
+    }
+
     /// What is remembered of a sum. Two that differ seldom have it in common; then a page counts as unchanged that has
     /// changed, which costs a comparison.
     const fn short(sum: u64) -> u32 {
-        let short = (sum >> (32 + Self::KIND_BITS)) as u32;
+        let short = (sum >> (32 + Self::SUM_SHIFT)) as u32;
         if short == 0 { 1 } else { short }
     }
+}
+
+/// A page that is there, and in which range. It is so as long as no pages are added or taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    range: usize,
+    pub(crate) page: u64,
 }
 
 #[derive(Debug)]
@@ -140,13 +168,36 @@ impl Items {
     }
 
     /// The first page that is not before `page`.
-    pub(crate) fn at_or_after(&self, page: u64) -> Option<u64> {
-        self.range_after(page).map(|range| range.start.max(page))
+    pub(crate) fn at_or_after(&self, page: u64) -> Option<At> {
+        self.at_or_after_in(self.first_ending_after(page), page)
     }
 
-    /// The group of a page that is there.
-    pub(crate) fn group(&self, page: u64) -> Option<Group> {
-        self.pages_of(page).map(|pages| pages.group)
+    /// The page behind one.
+    pub(crate) fn after(&self, at: At) -> Option<At> {
+        let is_last = at.page + 1 == self.ranges[at.range].all().end;
+        self.at_or_after_in(at.range + usize::from(is_last), at.page + 1)
+    }
+
+    fn at_or_after_in(&self, range: usize, page: u64) -> Option<At> {
+        self.ranges.get(range).map(|pages| At { range, page: pages.first.max(page) })
+    }
+
+    /// A page, if it is there.
+    pub(crate) fn find(&self, page: u64) -> Option<At> {
+        self.at_or_after(page).filter(|at| at.page == page)
+    }
+
+    /// The group of a page.
+    pub(crate) fn group(&self, at: At) -> Group {
+        self.ranges[at.range].group
+    }
+
+    /// Whether a page is to be looked at in a pass of that number. One that had no equal in many looks is so in one of `most` passes,
+    /// a power of two: in the same passes as all such pages, so that these meet.
+    pub(crate) fn is_due(&self, at: At, pass: u64, most: u64) -> bool {
+        let pages = &self.ranges[at.range];
+        let item = pages.items.get((at.page - pages.first) as usize);
+        pass.is_multiple_of(item.passes(most))
     }
 
     /// Whether two pages are of one range as it was added.
@@ -154,20 +205,25 @@ impl Items {
         self.pages_of(page).is_some_and(|pages| pages.all().contains(&other))
     }
 
-    /// Says what a page is, if it is there.
-    pub(crate) fn set(&mut self, page: u64, kind: Kind) {
-        let Some(item) = self.item(page) else { return };
+    /// Says what a page is.
+    pub(crate) fn set(&mut self, at: At, kind: Kind) {
+        let item = self.item(at);
         let was = item.kind();
-        item.0 = item.0 >> Item::KIND_BITS << Item::KIND_BITS | kind as u32;
+        let looks = match kind {
+            Kind::New | Kind::Merged => 0,
+            Kind::Volatile | Kind::Unshared => (item.looks() + 1).min(Item::MOST_LOOKS),
+        };
+        let sum = item.0 >> Item::SUM_SHIFT << Item::SUM_SHIFT;
+        item.0 = sum | looks << Item::KIND_BITS | kind as u32;
         self.counts[was as usize] -= 1;
         self.counts[kind as usize] += 1;
     }
 
     /// Notes a page's sum. Returns whether it was the same at the look before.
-    pub(crate) fn stays_the_same(&mut self, page: u64, sum: u64) -> bool {
-        let Some(item) = self.item(page) else { return false };
-        let (before, now) = (item.0 >> Item::KIND_BITS, Item::short(sum));
-        item.0 = now << Item::KIND_BITS | item.kind() as u32;
+    pub(crate) fn stays_the_same(&mut self, at: At, sum: u64) -> bool {
+        let item = self.item(at);
+        let (before, now) = (item.0 >> Item::SUM_SHIFT, Item::short(sum));
+        item.0 = now << Item::SUM_SHIFT | item.0 & ((1 << Item::SUM_SHIFT) - 1);
         before == now
     }
 
@@ -192,10 +248,9 @@ impl Items {
         Ok(())
     }
 
-    fn item(&mut self, page: u64) -> Option<&mut Item> {
-        let at = self.first_ending_after(page);
-        let pages = self.ranges.get_mut(at).filter(|pages| pages.first <= page)?;
-        Some(pages.items.get_mut((page - pages.first) as usize))
+    fn item(&mut self, at: At) -> &mut Item {
+        let pages = &mut self.ranges[at.range];
+        pages.items.get_mut((at.page - pages.first) as usize)
     }
 
     fn pages_of(&self, page: u64) -> Option<&Pages> {
@@ -209,6 +264,8 @@ impl Items {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
 
     const ONE: Group = Group(1);
@@ -222,16 +279,26 @@ mod tests {
     fn pages_added_twice_are_there_once_and_keep_what_is_known_of_them() {
         let mut items = Items::default();
         items.try_add(ONE, 10..20, || ()).unwrap();
-        items.set(15, Kind::Merged);
+        items.set(items.find(15).unwrap(), Kind::Merged);
         items.try_add(Group(2), 5..30, || ()).unwrap();
         assert_eq!((items.len(), items.count(Kind::Merged)), (25, 1));
-        assert_eq!([9, 10, 20].map(|page| items.group(page)), [2, 1, 2].map(|it| Some(Group(it))));
+        let group = |items: &Items, page| items.find(page).map(|at| items.group(at));
+        assert_eq!(
+            [9, 10, 20].map(|page| group(&items, page)),
+            [2, 1, 2].map(|it| Some(Group(it)))
+        );
         items.try_remove(&(12..16), || ()).unwrap();
         assert_eq!((items.len(), items.count(Kind::Merged)), (21, 0));
         assert_eq!(ranges(&items), [5..10, 10..12, 16..20, 20..30]);
         assert!(items.are_together(10, 11) && !items.are_together(9, 10));
-        assert_eq!((items.at_or_after(11), items.at_or_after(12)), (Some(11), Some(16)));
-        assert_eq!((items.at_or_after(30), items.group(13)), (None, None));
+        let page = |at: Option<At>| at.map(|at| at.page);
+        assert_eq!([11, 12].map(|from| page(items.at_or_after(from))), [Some(11), Some(16)]);
+        assert_eq!(
+            [10, 11].map(|from| page(items.after(items.find(from).unwrap()))),
+            [Some(11), Some(16)]
+        );
+        assert_eq!((items.at_or_after(30), items.after(items.find(29).unwrap())), (None, None));
+        assert_eq!(items.find(13), None);
     }
 
     #[test]
@@ -239,8 +306,34 @@ mod tests {
         let mut items = Items::default();
         items.try_add(ONE, 0..1, || ()).unwrap();
         let sums = [0, 0, 7 << 40, 7 << 40, 0];
-        let same = sums.map(|sum| items.stays_the_same(0, sum));
+        let at = items.find(0).unwrap();
+        let same = sums.map(|sum| items.stays_the_same(at, sum));
         assert_eq!(same, [false, true, false, true, false]);
-        assert!(!items.stays_the_same(1, 7 << 40));
+    }
+
+    #[test]
+    fn the_longer_a_page_has_no_equal_the_fewer_passes_look_at_it_and_all_such_pages_meet() {
+        let mut items = Items::default();
+        items.try_add(ONE, 0..2, || ()).unwrap();
+        let (at, other) = (items.find(0).unwrap(), items.find(1).unwrap());
+        assert!(items.stays_the_same(at, 7 << 50) != items.stays_the_same(at, 7 << 50));
+        let mut looks = 0;
+        for pass in 0..200 {
+            // The other one comes later.
+            for (at, from) in [(at, 0), (other, 61)] {
+                if pass >= from && items.is_due(at, pass, 8) {
+                    items.set(at, if pass % 3 == 0 { Kind::Volatile } else { Kind::Unshared });
+                    looks += u32::from(at.page == 0);
+                }
+            }
+            assert!(items.is_due(at, pass, 1), "in each pass, if no more are between");
+        }
+        assert!((9 + 17..9 + 27).contains(&looks), "{looks}");
+        let due = |at| (200..216).filter(|&pass| items.is_due(at, pass, 8)).collect::<Vec<_>>();
+        assert_eq!((due(at), due(other)), (vec![200, 208], vec![200, 208]));
+        assert!(items.stays_the_same(at, 7 << 50), "what is remembered of its sum stays");
+        assert_eq!(items.count(Kind::Unshared) + items.count(Kind::Volatile), 2);
+        items.set(at, Kind::Merged);
+        assert!(items.is_due(at, 201, 8));
     }
 }

@@ -20,6 +20,8 @@
 //!    with it.
 //! 5. Otherwise it goes to the unstable set itself, which is forgotten when all pages have been gone through.
 //!
+//! A page for which it came to 2 or 5 again and again is [looked at](Limits::most_passes) in fewer passes.
+//!
 //! Both sets find contents by their [sum](Sums), by a key that no guest knows; and few of the same sum are compared. So no guest
 //! makes a look long, by pages of one sum or of one chain of an index. The merger merges only pages that were compared while
 //! nobody could write to either ([`share`]). (Linux keeps both sets in trees that are ordered by contents. The unstable tree
@@ -73,4 +75,11 @@ pub struct Limits {
     /// Of so many pages that are registered, one may be in the sets by which pages are found by their contents; the others
     /// wait for a pass in which there is room. So memory is bounded. At least 1.
     pub pages_a_find: u64,
+    /// A page that had no equal in three looks, one after the other, is looked at in every second pass, and later in one of four and
+    /// of eight passes; but in one of so many at least. A power of two: 1 for a look in each pass. (As Linux does from 6.7 on, by
+    /// `smart_scan`.)
+    pub most_passes: u64,
+    /// So many pages count as one look that take less, because nothing is summed: those without a frame, those that the host
+    /// [knows](Host::is_merged) to be merged, and those that are not looked at in this pass. At least 1.
+    pub pages_a_look: u64,
 }

@@ -8,7 +8,7 @@ use mayfly_platform::memory::OutOfMemory;
 
 use crate::host::{Host, Looked, Merged};
 use crate::index::{Index, Key};
-use crate::items::{Items, Kind};
+use crate::items::{At, Items, Kind};
 use crate::statistics::Statistics;
 use crate::{Group, Limits};
 
@@ -30,6 +30,7 @@ pub struct Merger {
     next: u64,
     full_scans: u64,
     pages_scanned: u64,
+    pages_skipped: u64,
     pages_merged: u64,
     /// How many those were when the last pass was over.
     merged_before: u64,
@@ -110,34 +111,42 @@ impl Merger {
 
     /// `page` is not merged any more.
     pub fn unmerged(&mut self, page: u64) {
-        self.items.set(page, Kind::New);
+        if let Some(at) = self.items.find(page) {
+            self.items.set(at, Kind::New);
+        }
     }
 
-    /// Looks at the next pages, `most` at most, and at none twice. Returns how many that were. A pass is over when all have
-    /// been gone through.
+    /// Goes through the next pages, until it has looked at the contents of `most` ([or of what counts as
+    /// one](Limits::pages_a_look)), and at none twice. Returns how many that were. A pass is over when all have been gone through.
     pub fn scan(&mut self, host: &impl Host, limits: &Limits, most: u64) -> u64 {
         if self.items.len() == 0 {
             // No pass will be over.
             host.settle();
             self.prune(host);
         }
-        let most = most.min(self.items.len());
-        for scanned in 0..most {
-            let page = self.items.at_or_after(self.next).or_else(|| {
+        let (all, mut through, mut looks, mut light) = (self.items.len(), 0, 0, 0);
+        let mut next = self.items.at_or_after(self.next);
+        while looks < most && through < all {
+            let Some(at) = next else {
                 self.end_pass(host);
-                self.items.at_or_after(0)
-            });
-            let Some(page) = page else { return scanned };
-            self.pages_scanned += 1;
-            self.look_at(page, host, limits);
-            self.next = page + 1;
+                next = self.items.at_or_after(0);
+                continue;
+            };
+            let has_looked = self.look_at(at, host, limits);
+            light += u64::from(!has_looked);
+            if has_looked || light.is_multiple_of(limits.pages_a_look) {
+                looks += 1;
+            }
+            through += 1;
+            next = self.items.after(at);
+            self.next = at.page + 1;
             host.pause();
         }
-        if most > 0 && self.items.at_or_after(self.next).is_none() {
+        if through > 0 && next.is_none() {
             self.end_pass(host);
         }
         self.flush(host);
-        most
+        through
     }
 
     /// Gives up the stable frames that no page has.
@@ -172,6 +181,7 @@ impl Merger {
             pages_unshared: self.items.count(Kind::Unshared),
             pages_volatile: self.items.count(Kind::Volatile),
             pages_scanned: self.pages_scanned,
+            pages_skipped: self.pages_skipped,
             pages_merged: self.pages_merged,
             full_scans: self.full_scans,
             ksm_zero_pages: host.zero_pages(),
@@ -206,30 +216,52 @@ impl Merger {
         self.prune(host);
     }
 
-    fn look_at(&mut self, page: u64, host: &impl Host, limits: &Limits) {
+    /// Goes through a page. Returns whether it has looked at what that holds.
+    fn look_at(&mut self, at: At, host: &impl Host, limits: &Limits) -> bool {
+        let page = at.page;
         if host.is_merged(page) {
-            return self.items.set(page, Kind::Merged);
+            self.pages_scanned += 1;
+            self.items.set(at, Kind::Merged);
+            return false;
         }
-        let (Some(group), Some(looked)) = (self.items.group(page), host.look(page)) else {
+        if !self.items.is_due(at, self.full_scans, limits.most_passes) {
+            self.pages_skipped += 1;
+            return false;
+        }
+        self.pages_scanned += 1;
+        let Some(looked) = host.look(page) else {
             // It has no frame: nothing to save.
-            return self.items.set(page, Kind::New);
+            self.items.set(at, Kind::New);
+            return false;
         };
-        let Looked { frame, shared, sum } = looked;
         host.pause();
-        let key = Key { group, sum };
+        self.go_on_with(at, &looked, host, limits);
+        true
+    }
+
+    /// Does with a page what is to be done, by what it holds.
+    fn go_on_with(
+        &mut self,
+        at: At,
+        &Looked { frame, shared, sum }: &Looked,
+        host: &impl Host,
+        limits: &Limits,
+    ) {
+        let page = at.page;
+        let key = Key { group: self.items.group(at), sum };
         if shared && (self.is_stable(key, frame) || host.is_zero_frame(frame)) {
             let would_part = !self.run.merging.is_empty() && self.run.is_next(page, &self.items);
             if would_part && self.run.frames.try_reserve(1).is_ok() {
                 // So that it does not part those before from those behind.
                 self.run.frames.push(frame);
             }
-            return self.items.set(page, Kind::Merged);
+            return self.items.set(at, Kind::Merged);
         }
         if let Some(with) = self.find_stable(key, page, host, limits) {
             return self.merge(page, with, host, limits);
         }
-        if !self.items.stays_the_same(page, sum) {
-            return self.items.set(page, Kind::Volatile);
+        if !self.items.stays_the_same(at, sum) {
+            return self.items.set(at, Kind::Volatile);
         }
         if let Some(zero) = host.zero_frame(sum) {
             return self.merge(page, zero, host, limits);
@@ -241,7 +273,7 @@ impl Merger {
             // If there is no memory for it, it is left out of this pass.
             let _ = self.unstable.try_insert(key, page, || host.pause());
         }
-        self.items.set(page, Kind::Unshared);
+        self.items.set(at, Kind::Unshared);
     }
 
     fn has_room(&self, limits: &Limits) -> bool {
@@ -279,7 +311,8 @@ impl Merger {
     ) -> Option<Pfn> {
         // Something else may be where a page was when it was looked at; or it may not be registered any more, or in another
         // group.
-        let is_another = |other| other != page && self.items.group(other) == Some(key.group);
+        let group = |other| self.items.find(other).map(|at| self.items.group(at));
+        let is_another = |other| other != page && group(other) == Some(key.group);
         let found = |other| {
             let its = host.frame(other)?;
             // Forks of the page may have its frame.
@@ -306,7 +339,9 @@ impl Merger {
             host.put(stable);
             return None;
         }
-        self.items.set(other, Kind::Merged);
+        if let Some(other) = self.items.find(other) {
+            self.items.set(other, Kind::Merged);
+        }
         Some(stable)
     }
 
@@ -337,7 +372,9 @@ impl Merger {
         let PageRun { first, frames, .. } = &self.run;
         let (mut page, items, merged) = (*first, &mut self.items, &mut self.pages_merged);
         host.merge(page, frames, &mut |became| {
-            items.set(page, if became == Merged::No { Kind::Volatile } else { Kind::Merged });
+            if let Some(at) = items.find(page) {
+                items.set(at, if became == Merged::No { Kind::Volatile } else { Kind::Merged });
+            }
             *merged += u64::from(became == Merged::Now);
             page += 1;
         });

@@ -13,6 +13,9 @@ pub struct Statistics {
     pub pages_volatile: u64,
     /// Looks at pages.
     pub pages_scanned: u64,
+    /// Pages that were not looked at in a pass, because they had no equal in many looks
+    /// ([`most_passes`](crate::Limits::most_passes)).
+    pub pages_skipped: u64,
     /// Pages that were merged, each time that they were; the first of those that share a frame does not count. (Linux
     /// keeps no such number.)
     pub pages_merged: u64,

@@ -120,7 +120,13 @@ impl Host for Fixed {
 
 #[test]
 fn where_memory_ends_pages_are_merged_later_and_frames_are_given_back() {
-    let limits = Limits { max_page_sharing: 256, pages_to_merge: 8, pages_a_find: 1 };
+    let limits = Limits {
+        max_page_sharing: 256,
+        pages_to_merge: 8,
+        pages_a_find: 1,
+        most_passes: 1,
+        pages_a_look: 1,
+    };
     for allowed in 0.. {
         let (host, mut merger) = (Fixed::new(), Merger::new());
         let registered = with_allocations(allowed, || merger.register(&host, Group(0), 0..PAGES));

@@ -299,11 +299,13 @@ proptest! {
         most in prop_oneof![Just(2), Just(3), Just(u64::MAX)],
         together in 1..5_u64,
         knows: bool,
+        passes in prop_oneof![Just(1), Just(2), Just(8)],
+        light in 1..4_u64,
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let host = Naive(RefCell::default(), knows);
         let (mut merger, mut groups) = (Merger::new(), Groups::new());
-        let limits = Limits { max_page_sharing: most, pages_to_merge: together, pages_a_find: 1 };
+        let limits = Limits { max_page_sharing: most, pages_to_merge: together, pages_a_find: 1, most_passes: passes, pages_a_look: light };
         for page in 0..PAGES {
             host.0.borrow_mut().write(page, page % 4);
         }
@@ -320,7 +322,9 @@ proptest! {
                 }
                 Step::Scan(most, deeds) => {
                     host.0.borrow_mut().deeds.extend(deeds);
-                    prop_assert_eq!(merger.scan(&host, &limits, most), most.min(merger.pages()));
+                    let through = merger.scan(&host, &limits, most);
+                    let (least, all) = (most.min(merger.pages()), merger.pages());
+                    prop_assert!((least..=all.min(most * light)).contains(&through));
                 }
                 Step::Register(group, first, count) => {
                     merger.register(&host, Group(group), first..first + count).unwrap();
@@ -336,8 +340,8 @@ proptest! {
         }
         host.0.borrow_mut().deeds.clear();
 
-        // Where nobody writes, what is equal shares a frame after two passes.
-        (0..3).for_each(|_| { merger.scan(&host, &limits, PAGES * 2); });
+        // Where nobody writes, what is equal shares a frame after two looks at each page.
+        (0..3 * passes).for_each(|_| { merger.scan(&host, &limits, PAGES * 2); });
         check(&host, &merger, &groups)?;
         if most == u64::MAX {
             let state = host.0.borrow();
@@ -362,7 +366,13 @@ fn no_frame_has_more_pages_than_it_may_where_pages_are_merged_together() {
     let (host, mut merger) = (Naive::default(), Merger::new());
     (0..PAGES).for_each(|page| host.0.borrow_mut().write(page, 1));
     merger.register(&host, Group(0), 0..PAGES).unwrap();
-    let limits = Limits { max_page_sharing: 5, pages_to_merge: 8, pages_a_find: 1 };
+    let limits = Limits {
+        max_page_sharing: 5,
+        pages_to_merge: 8,
+        pages_a_find: 1,
+        most_passes: 1,
+        pages_a_look: 1,
+    };
     (0..4).for_each(|_| assert_eq!(merger.scan(&host, &limits, PAGES), PAGES));
     let state = host.0.borrow();
     let pages = |frame: &u64| state.pages.values().filter(|page| page.frame == *frame).count();
@@ -377,7 +387,13 @@ fn no_more_pages_wait_for_an_equal_than_there_is_room_for() {
     host.0.borrow_mut().write(PAGES - 1, PAGES - 2);
     merger.register(&host, Group(0), 0..PAGES).unwrap();
     let scan = |merger: &mut Merger, pages_a_find| {
-        let limits = Limits { max_page_sharing: 256, pages_to_merge: 1, pages_a_find };
+        let limits = Limits {
+            max_page_sharing: 256,
+            pages_to_merge: 1,
+            pages_a_find,
+            most_passes: 1,
+            pages_a_look: 1,
+        };
         merger.scan(&host, &limits, PAGES);
         merger.statistics(&host).pages_sharing
     };
@@ -426,7 +442,13 @@ fn a_look_at_a_page_compares_few_however_many_have_its_sum() {
         host.0.0.borrow_mut().write(page, 3 * page);
     }
     merger.register(&host, Group(0), 0..1000).unwrap();
-    let limits = Limits { max_page_sharing: 256, pages_to_merge: 1, pages_a_find: 1 };
+    let limits = Limits {
+        max_page_sharing: 256,
+        pages_to_merge: 1,
+        pages_a_find: 1,
+        most_passes: 1,
+        pages_a_look: 1,
+    };
     merger.scan(&host, &limits, 1000);
     merger.scan(&host, &limits, 1000);
     let compared = *host.1.borrow();

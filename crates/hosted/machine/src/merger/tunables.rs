@@ -48,6 +48,7 @@ impl Default for Tunables {
 impl Tunables {
     pub(super) fn limits(&self) -> Limits {
         let Self { max_page_sharing, pages_to_merge, .. } = *self;
-        Limits { max_page_sharing, pages_to_merge, pages_a_find: 1 }
+        let (most_passes, pages_a_look) = (1, 1);
+        Limits { max_page_sharing, pages_to_merge, pages_a_find: 1, most_passes, pages_a_look }
     }
 }

@@ -56,11 +56,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a page that waits for an equal is of the same group still",
-        edits: &[(
-            MERGER,
-            "self.items.group(other) == Some(key.group)",
-            "self.items.group(other).is_some()",
-        )],
+        edits: &[(MERGER, "group(other) == Some(key.group)", "group(other).is_some()")],
         killer: MODEL,
     },
     Mutant {

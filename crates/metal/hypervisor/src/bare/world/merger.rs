@@ -94,7 +94,10 @@ impl State {
 ///
 /// [`OutOfMemory`].
 pub(crate) fn start() -> Result<(), OutOfMemory> {
-    let sums = Sums::try_new(|| u64::from_le_bytes(entropy::number()))?;
+    let sums = Sums::try_new(|| {
+        threads::interrupts::look();
+        u64::from_le_bytes(entropy::number())
+    })?;
     ALL.set(All {
         world: World::new(),
         state: Lock::new(State::default()),

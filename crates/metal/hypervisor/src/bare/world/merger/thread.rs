@@ -10,8 +10,13 @@ use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::world::memory::shelf;
 
-const LIMITS: Limits =
-    Limits { max_page_sharing: 1 << 31, pages_to_merge: 1, pages_a_find: PAGES_A_FIND };
+const LIMITS: Limits = Limits {
+    max_page_sharing: 1 << 31,
+    pages_to_merge: 1,
+    pages_a_find: PAGES_A_FIND,
+    most_passes: 8,
+    pages_a_look: 16,
+};
 
 /// Looks at pages between two rests, after which some pages are packed.
 const LOOKS: u32 = 64;
