@@ -25,6 +25,6 @@ use arm64 as arch;
 use x86 as arch;
 
 pub(crate) use arch::this_cpu::{kick, serve_others};
-pub(crate) use arch::{NO_RANDOM, NO_TRACE, cpu, family, interrupts, power_off, timer, zero};
+pub(crate) use arch::{NO_RANDOM, cpu, family, interrupts, power_off, timer, traced, zero};
 /// What only the architecture's folders of the floors above use.
 pub(crate) use arch::{shared, this_cpu};

@@ -4,6 +4,7 @@ use mayfly_hwtrace::{Event, Options, Record};
 
 use crate::bare::processor::frames;
 use crate::bare::processor::trace::{Store, is_kept, start as keep, stop, ticket};
+use crate::bare::processor::traced::CACHES_MAINTAINED;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 
@@ -28,7 +29,7 @@ pub(crate) fn print() {
     let Some(store) = stop() else { return say!("mayfly: no trace is being kept") };
     let (records, dropped) = (store.records(), store.dropped());
     say!("mayfly: a trace of {} events; {dropped} are missing", records.len());
-    say!("{}", Options { caches_maintained: true });
+    say!("{}", Options { caches_maintained: CACHES_MAINTAINED });
     for record in records {
         say!("{record}");
         threads::preemption_point();

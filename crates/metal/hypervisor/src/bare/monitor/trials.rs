@@ -11,7 +11,7 @@ use mayfly_hypervisor::plan::Plan;
 use super::account::Possession;
 use super::{Monitor, make, shares, trace};
 use crate::bare::measure::Phases;
-use crate::bare::processor::{NO_TRACE, timer};
+use crate::bare::processor::{timer, traced};
 use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Depth, Name};
 use crate::bare::world::entropy;
@@ -67,7 +67,7 @@ impl Monitor {
     }
 
     pub(super) fn trace(&self, mib: u64) {
-        if let Some(why) = NO_TRACE {
+        if let Some(why) = traced::refused() {
             return say!("mayfly: {why}");
         }
         let mut one_runs = false;

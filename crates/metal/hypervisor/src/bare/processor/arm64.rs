@@ -12,11 +12,10 @@ pub(crate) mod lines;
 pub(crate) mod pl011;
 pub(crate) mod shared;
 pub(crate) mod this_cpu;
+pub(crate) mod traced;
 
 pub(crate) use pl011 as port;
 
-/// Why no trace is kept on this architecture.
-pub(crate) const NO_TRACE: Option<&str> = None;
 /// What a processor lacks that has no random numbers of its own.
 pub(crate) const NO_RANDOM: &str = "the device tree has no rng-seed, and the processor has no RNDR";
 

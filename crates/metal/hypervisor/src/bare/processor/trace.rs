@@ -14,7 +14,6 @@ use super::cpu;
 use super::spin::SpinLock;
 
 mod steps;
-pub(crate) mod vcpu;
 
 pub(crate) use steps::step;
 

@@ -11,9 +11,8 @@ pub(crate) mod port;
 pub(crate) mod shared;
 pub(crate) mod this_cpu;
 pub(crate) mod tlb;
+pub(crate) mod traced;
 
-/// Why no trace is kept on this architecture.
-pub(crate) const NO_TRACE: Option<&str> = Some("no trace is kept on x86-64");
 /// What a processor lacks that has no random numbers of its own.
 pub(crate) const NO_RANDOM: &str = "the processor has no RDRAND";
 

@@ -48,10 +48,11 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
             let is_outdated = self.machine.enters(base.vmid);
             self.vmcb.control.tlb_control =
                 self.outdated.take(is_outdated, self.confinement.features);
+            self.machine.walks(base.top, base.vmid, self.vmcb.control.tlb_control);
             // SAFETY: the control block is this vCPU's, whose tables the core keeps until this returns; its maps are constants.
             // Interrupts are masked: they always are.
             unsafe { switch::enter(&mut self.vmcb, &mut self.registers.general) };
-            self.machine.leaves();
+            self.machine.leaves(base.vmid);
             self.after();
             let exit = Exit::from(&self.vmcb.control);
             if exit == Exit::Interrupt {

@@ -1,6 +1,7 @@
 //! The parts of a guest's machine other than its memory and its processor.
 
 use mayfly_vapic::{Deadline, Kick, Vapic};
+use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::tlb::Vmid;
 
 use super::super::timer;
@@ -107,8 +108,11 @@ pub unsafe trait Machine {
     /// flushed first.
     fn enters(&mut self, vmid: Vmid) -> bool;
 
-    /// The guest has come out.
-    fn leaves(&mut self);
+    /// The guest goes on by the root at `top`, under that VMID. The entry flushes as `tlb_control` says (APM volume 2, 15.16.1).
+    fn walks(&mut self, _top: Pfn, _vmid: Vmid, _tlb_control: u32) {}
+
+    /// The guest has come out, under that VMID.
+    fn leaves(&mut self, vmid: Vmid);
 
     /// The processor has refused to run the guest, which has left. Whether what [`Machine::enters`] asked for was flushed is not
     /// known: it is flushed at the next entry of any guest.

@@ -8,7 +8,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::observe::Step;
 
 use super::end;
-use crate::bare::processor::family;
+use crate::bare::processor::{family, traced};
 
 /// Words of a table.
 const WORDS: usize = 512;
@@ -21,6 +21,6 @@ pub(crate) fn step(begin: u64, step: &Step) {
         let word = |index: usize| unsafe { &*start.add(index) }.load(Ordering::Relaxed);
         steps::fills(table.get(), WORDS, word, |event| end(begin, event));
     } else if let Some(event) = steps::event(step, family) {
-        end(begin, event);
+        traced::each(event, |event| end(begin, event));
     }
 }

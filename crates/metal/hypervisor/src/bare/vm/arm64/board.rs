@@ -18,7 +18,7 @@ use mayfly_vm::platform::tlb::Vmid;
 use mayfly_vm::{Access, Guest};
 
 use super::seat::{Seat, is_maintenance};
-use crate::bare::processor::{masked, serve_others, trace};
+use crate::bare::processor::{masked, serve_others, trace, traced};
 use crate::bare::threads;
 use crate::bare::vm::format::TableFormat;
 use crate::bare::vm::run::Run;
@@ -117,14 +117,14 @@ unsafe impl Machine for Board<'_> {
     #[inline]
     fn enters(&mut self, top: Pfn, vmid: Vmid) {
         if self.is_traced {
-            trace::vcpu::enters(top, vmid);
+            traced::enters(top, vmid);
         }
     }
 
     #[inline]
     fn leaves(&mut self, vmid: Vmid) {
         if self.is_traced {
-            trace::vcpu::leaves(vmid);
+            traced::leaves(vmid);
         }
     }
 

@@ -6,6 +6,7 @@ use mayfly_hypervisor::x86::layout::{
 };
 use mayfly_vapic::{IOAPIC_SIZE, Vapic};
 use mayfly_vm::Access;
+use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::tlb::Vmid;
 use mayfly_x86::bare::guest::{CANNOT, GuestCpu, Machine, Next, Reason, SHUT_DOWN, Time, WAITS};
 use mayfly_x86::machine::layout::{RESET_VALUE, is_off};
@@ -15,7 +16,7 @@ use super::seat::Seat;
 use crate::bare::devices::arch::Kicked;
 use crate::bare::processor::interrupts::acknowledge;
 use crate::bare::processor::this_cpu::{enters, has_not_flushed, leaves};
-use crate::bare::processor::{masked, serve_others};
+use crate::bare::processor::{masked, serve_others, trace, traced};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::format::TableFormat;
@@ -54,12 +55,15 @@ pub(crate) fn processor<'a, F: TableFormat>(
 ) -> Processor<'a, F> {
     let apic = run.chipset.controller.local_apic(vcpu).expect("a seat is of a vCPU that is there");
     let kind = (run.power.len() as u32, run.chipset.x2apic);
-    GuestCpu::new(&seat.resident, F::confinement(), apic, kind, Board { run })
+    let board = Board { run, is_traced: trace::is_on() };
+    GuestCpu::new(&seat.resident, F::confinement(), apic, kind, board)
 }
 
 /// What answers a vCPU's processor.
 pub(crate) struct Board<'a> {
     run: &'a Run,
+    /// A trace is being kept, since before the VM was made.
+    is_traced: bool,
 }
 
 // SAFETY: none of them runs a vCPU. Interrupts are masked, and what they ask of the threads is done by the caller of the
@@ -133,7 +137,17 @@ unsafe impl Machine for Board<'_> {
     }
 
     #[inline]
-    fn leaves(&mut self) {
+    fn walks(&mut self, top: Pfn, vmid: Vmid, tlb_control: u32) {
+        if self.is_traced {
+            traced::enters(top, vmid, tlb_control);
+        }
+    }
+
+    #[inline]
+    fn leaves(&mut self, vmid: Vmid) {
+        if self.is_traced {
+            traced::leaves(vmid);
+        }
         leaves();
     }
 
