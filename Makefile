@@ -94,9 +94,21 @@ KERNEL ?=
 INITRD ?=
 export KERNEL INITRD
 
-# ARCH=x86_64 has the same under SVM (docs/x86.md), where KERNEL is a bzImage.
+# ARCH=x86_64 has the same under SVM (docs/x86.md), where KERNEL is a bzImage. Targets that are of arm64 alone, and any of them
+# with another word, say so before anything is installed.
 ARCH ?= arm64
 export ARCH
+ifneq ($(filter metal metal-test metal-run,$(MAKECMDGOALS)),)
+ifeq ($(filter arm64 x86_64,$(ARCH)),)
+$(error ARCH is arm64 or x86_64, and not '$(ARCH)')
+endif
+endif
+of_arm64 := $(filter metal-load metal-fuzz metal-serve metal-fork metal-merge metal-cuts,$(MAKECMDGOALS))
+ifneq ($(of_arm64),)
+ifneq ($(ARCH),arm64)
+$(error $(of_arm64) has arm64 alone, and not ARCH='$(ARCH)')
+endif
+endif
 
 metal: setup-metal ## run Mayfly at EL2 of an arm64 machine that QEMU makes up, with a Linux VM of 4 vCPUs at a shell; ARCH=x86_64 on a PC
 	@scripts/metal$(if $(filter x86_64,$(ARCH)),-x86) run

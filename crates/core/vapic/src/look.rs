@@ -7,7 +7,7 @@ use crate::lvt;
 use crate::message::FIRST_VECTOR;
 use crate::timer::Time;
 use crate::vapic::{Kick, Vapic};
-use crate::vectors::{contains, highest};
+use crate::vectors::contains;
 
 /// Which interrupt waits for a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl<K: Kick> Vapic<K> {
         if apic.waits || apic.mode() == Mode::Disabled {
             return Next::Nothing;
         }
-        match highest(&self.own(apic).irr()) {
+        match self.own(apic).highest() {
             Some(vector) if vector >> 4 > apic.ppr() >> 4 => Next::Deliver(vector),
             Some(vector) if vector >> 4 > apic.in_service() => Next::Masked(vector),
             _ => Next::Nothing,

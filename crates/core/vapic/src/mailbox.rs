@@ -40,7 +40,7 @@ use mayfly_platform::sync::{AtomicU32, Ordering};
 
 use crate::address::Address;
 use crate::event::{Event, Events};
-use crate::vectors::place;
+use crate::vectors::{highest_by, place};
 
 /// Where interrupts of a vCPU arrive.
 #[derive(Debug)]
@@ -96,6 +96,12 @@ impl Mailbox {
 
     pub(crate) fn irr(&self) -> [u32; 8] {
         core::array::from_fn(|word| self.irr[word].load(Ordering::Acquire))
+    }
+
+    /// The highest vector that has arrived, and that the guest has not taken. One that comes meanwhile may not be seen: its
+    /// notice is given after that.
+    pub(crate) fn highest(&self) -> Option<u8> {
+        highest_by(|word| self.irr[word].load(Ordering::Acquire))
     }
 
     pub(crate) fn tmr(&self) -> [u32; 8] {

@@ -13,8 +13,16 @@ pub(crate) const fn contains(words: &[u32; 8], vector: u8) -> bool {
 
 /// The highest vector of a set.
 pub(crate) fn highest(words: &[u32; 8]) -> Option<u8> {
-    let last = words.iter().rposition(|word| *word != 0)?;
-    Some((last * 32) as u8 + words[last].ilog2() as u8)
+    highest_by(|number| words[number])
+}
+
+/// The same, of a set whose registers are read as they are looked at, from the last on.
+#[inline]
+pub(crate) fn highest_by(word: impl Fn(usize) -> u32) -> Option<u8> {
+    (0..8_u8).rev().find_map(|number| {
+        let bit = word(number.into()).checked_ilog2()?;
+        Some(number * 32 + bit as u8)
+    })
 }
 
 #[cfg(test)]

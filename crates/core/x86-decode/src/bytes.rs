@@ -22,20 +22,32 @@ impl<'a> Bytes<'a> {
     }
 
     pub(crate) fn next(&mut self) -> Result<u8, Undecoded> {
-        let Some(byte) = self.bytes.get(self.read) else {
-            return Err(if self.read == MOST { Undecoded::TooLong } else { Undecoded::Truncated });
-        };
+        let Some(byte) = self.bytes.get(self.read) else { return Err(self.at_end()) };
         self.read += 1;
         Ok(*byte)
     }
 
+    /// Why there are no more.
+    #[cold]
+    const fn at_end(&self) -> Undecoded {
+        if self.bytes.len() == MOST { Undecoded::TooLong } else { Undecoded::Truncated }
+    }
+
+    fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT], Undecoded> {
+        let rest = self.bytes.get(self.read..).and_then(|rest| rest.first_chunk());
+        let Some(bytes) = rest else { return Err(self.at_end()) };
+        self.read += COUNT;
+        Ok(*bytes)
+    }
+
     /// The next one, two, four or eight, in the order of their weights.
     pub(crate) fn unsigned(&mut self, count: u32) -> Result<u64, Undecoded> {
-        let mut value = 0;
-        for index in 0..count {
-            value |= u64::from(self.next()?) << (8 * index);
-        }
-        Ok(value)
+        Ok(match count {
+            1 => self.next()?.into(),
+            2 => u16::from_le_bytes(self.array()?).into(),
+            4 => u32::from_le_bytes(self.array()?).into(),
+            _ => u64::from_le_bytes(self.array()?),
+        })
     }
 
     /// The same, as a signed number.

@@ -35,6 +35,7 @@ mod modrm;
 mod one_byte;
 mod operand;
 mod operation;
+mod plain;
 mod prefixes;
 mod two_bytes;
 
@@ -87,6 +88,12 @@ pub fn decode(mode: Mode, bytes: &[u8]) -> Result<Instruction, Undecoded> {
 ///
 /// As [`decode`]. The caller's operation then means nothing.
 pub fn decode_into(mode: Mode, bytes: &[u8], into: &mut Operation) -> Result<u8, Undecoded> {
+    let plain = if mode == Mode::Bits64 { plain::decode(bytes, into) } else { None };
+    plain.map_or_else(|| decode_by_bytes(mode, bytes, into), Ok)
+}
+
+/// The same, whatever instruction it is.
+fn decode_by_bytes(mode: Mode, bytes: &[u8], into: &mut Operation) -> Result<u8, Undecoded> {
     let mut bytes = Bytes::new(bytes);
     let (prefixes, opcode) = Prefixes::read(mode, &mut bytes)?;
     match opcode {

@@ -75,7 +75,8 @@ impl Sides {
     pub(crate) fn of(measured: &Measured) -> Self {
         let sides = Side::ALL.map(|side| {
             let by_way = measured.of(side).iter();
-            let figures = |by_way: &ByWay| (by_way.way, Figures::of(&by_way.samples));
+            let architecture = measured.architecture();
+            let figures = |by_way: &ByWay| (by_way.way, Figures::of(&by_way.samples, architecture));
             let mut all: Vec<_> = by_way.map(figures).collect();
             if measured.course == Course::DirtyLog {
                 all.sort_by_key(|(_, figures)| figures.whole());

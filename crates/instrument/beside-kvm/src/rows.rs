@@ -27,7 +27,7 @@ pub fn rows(measured: &Measured) -> Vec<ResultRow> {
     for (side, ByWay { way, samples }) in
         all.flat_map(|side| measured.of(side).iter().map(move |by_way| (side, by_way)))
     {
-        let figures = Figures::of(samples);
+        let figures = Figures::of(samples, measured.architecture());
         let variant = match way {
             Some(way) => format!("{}-{way}", side.variant()),
             None => side.variant().to_owned(),
@@ -40,7 +40,10 @@ pub fn rows(measured: &Measured) -> Vec<ResultRow> {
             let Measured { qemu, registers, linux, .. } = measured;
             let row = found(row, side, qemu, registers, linux);
             let row = metrics(row, &figures, step, measured.architecture());
-            rows.push(checked(row, samples, step));
+            rows.push(match measured.architecture() {
+                Architecture::Arm64 => in_time(row, samples, step),
+                Architecture::X86 => asleep(row, samples, step),
+            });
         }
     }
     rows
@@ -88,8 +91,8 @@ fn metrics(
     row
 }
 
-/// An instruction takes 1 ns of the machine's clock: no more can have been executed than that shows.
-fn checked(row: ResultRow, samples: &[Line], step: Row) -> ResultRow {
+/// On arm64, a PMU counts. An instruction takes 1 ns of the machine's clock: no more can have been executed than that shows.
+fn in_time(row: ResultRow, samples: &[Line], step: Row) -> ResultRow {
     let of_step = samples.iter().filter(|line| line.row == step);
     let wrong = of_step.clone().find(|line| all(line) > line.spent.nanoseconds + SLACK);
     let detail = match wrong {
@@ -97,6 +100,23 @@ fn checked(row: ResultRow, samples: &[Line], step: Row) -> ResultRow {
         None => format!("in none of {} samples", of_step.count()),
     };
     row.check("no_more_instructions_than_nanoseconds", wrong.is_none(), detail)
+}
+
+/// On x86-64, that clock is what counts. It goes on while a processor halts, and would count that as instructions; so none
+/// halts, and what is executed in place of that is subtracted. The sleep behind a step shows whether that is so: hardly
+/// anything is left of it.
+fn asleep(row: ResultRow, samples: &[Line], step: Row) -> ResultRow {
+    let until = |until| samples.iter().filter(move |line| (line.row, line.until) == (step, until));
+    let sleeps = until(Until::Caller).zip(until(Until::All)).map(|(caller, done)| {
+        let nanoseconds = done.spent.nanoseconds.saturating_sub(caller.spent.nanoseconds);
+        (all(done).saturating_sub(all(caller)), nanoseconds)
+    });
+    let wrong = sleeps.clone().find(|(counted, nanoseconds)| *counted > nanoseconds / 2);
+    let detail = match wrong {
+        Some((counted, nanoseconds)) => format!("{counted} instructions in {nanoseconds} ns"),
+        None => format!("in none of {} sleeps", sleeps.count()),
+    };
+    row.check("no_more_instructions_than_half_of_a_sleep", wrong.is_none(), detail)
 }
 
 fn all(line: &Line) -> u64 {
@@ -260,6 +280,29 @@ pub(crate) mod tests {
         let record = Record::new(Host::default(), rows(&measured));
         let failed: Vec<_> = record.failed_checks().map(|(row, _)| &row.params["step"]).collect();
         assert_eq!(failed, ["hvc"]);
+    }
+
+    #[test]
+    fn on_x86_a_sleep_that_was_counted_is_found() {
+        let mut measured = measured_on_x86(100, 3000, 3000);
+        for side in [Side::Mayfly, Side::Kvm] {
+            let samples = &mut measured.sides[side as usize][0].samples;
+            let sleeps = |line: &&mut Line| line.until == Until::All;
+            for line in samples.iter_mut().filter(sleeps) {
+                line.spent.nanoseconds += 1000;
+                // As much as may be left to be done behind a step.
+                line.spent.levels[2] += 500;
+            }
+            let step = if side == Side::Kvm { Row::Cpuid } else { Row::HltTimer };
+            for line in samples.iter_mut().filter(sleeps).filter(|line| line.row == step) {
+                line.spent.levels[2] += 1;
+            }
+        }
+        let record = Record::new(Host::default(), rows(&measured));
+        let failed = record.failed_checks();
+        let failed: Vec<_> =
+            failed.map(|(row, _)| format!("{} {}", row.variant, row.params["step"])).collect();
+        assert_eq!(failed, ["mayfly \"hlt-timer\"", "kvm \"cpuid\""]);
     }
 
     #[test]

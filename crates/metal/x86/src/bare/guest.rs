@@ -12,4 +12,4 @@ mod window;
 
 pub use confinement::Confinement;
 pub use cpu::GuestCpu;
-pub use machine::{CANNOT, Machine, Next, Ram, Reason, SHUT_DOWN, Time, WAITS};
+pub use machine::{CANNOT, Glance, Machine, Next, Ram, Reason, SHUT_DOWN, Time, WAITS};

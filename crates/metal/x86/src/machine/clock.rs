@@ -48,6 +48,30 @@ impl Rate {
     }
 }
 
+/// Nanoseconds of ticks, for a caller that asks often: it multiplies, and [`Rate::nanoseconds`] divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// A binary fraction of `shift` bits, rounded up.
+    multiplier: u64,
+    shift: u32,
+}
+
+impl Scale {
+    /// Of that rate.
+    pub const fn new(rate: Rate) -> Self {
+        // A second has 30 bits, so the multiplier has 63 or 64.
+        let shift = 33 + (u64::BITS - rate.hertz.leading_zeros());
+        let multiplier = (SECOND << shift).div_ceil(rate.hertz() as u128) as u64;
+        Self { multiplier, shift }
+    }
+
+    /// Nanoseconds of so many ticks: of no fewer than [`Rate::nanoseconds`] has, and in 200 years of at most one more.
+    #[inline]
+    pub const fn nanoseconds(self, ticks: u64) -> u64 {
+        ((ticks as u128 * self.multiplier as u128) >> self.shift) as u64
+    }
+}
+
 /// When a deadline of the guest's counter is, by the host's: zero if it has passed. The two counters are read at once. What
 /// is due is so at any later look, and one that is far away is not mistaken for one that has passed.
 pub const fn due(deadline: u64, guest: u64, host: u64) -> u64 {
@@ -132,8 +156,17 @@ mod tests {
         }
 
         #[test]
+        fn a_scale_has_the_nanoseconds_of_its_rate_or_one_more(hertz in 1_000_000_u64..20_000_000_000, part: u64, seconds in 0_u64..200 * 366 * 86_400) {
+            let rate = Rate::new(NonZeroU64::new(hertz).unwrap());
+            let ticks = hertz.saturating_mul(seconds).saturating_add(part % hertz);
+            let (exact, scaled) = (rate.nanoseconds(ticks), Scale::new(rate).nanoseconds(ticks));
+            prop_assert!(scaled == exact || scaled == exact + 1, "{scaled} for {exact}");
+        }
+
+        #[test]
         fn no_number_is_too_large(hertz in 1_u64.., ticks: u64) {
             let rate = Rate::new(NonZeroU64::new(hertz).unwrap());
+            let _ = Scale::new(rate).nanoseconds(ticks);
             let _ = (rate.nanoseconds(ticks), rate.ticks(ticks), system_time(rate, ticks, ticks));
         }
     }

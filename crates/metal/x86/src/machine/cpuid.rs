@@ -85,8 +85,17 @@ fn signature(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
+/// Whether a leaf says what the vCPU has on of XSAVE, beside what it has of it.
+pub const fn tells_xsave(leaf: u32) -> bool {
+    matches!(leaf, 1 | 0xd)
+}
+
 /// What a vCPU reads at a leaf, of a machine whose processor reads `machine`.
 pub fn leaf(vcpu: Vcpu, leaf: u32, sub: u32, machine: impl Fn(u32, u32) -> Leaf) -> Leaf {
+    if leaf == 0 {
+        let [_, b, c, d] = machine(0, 0);
+        return [LAST, b, c, d];
+    }
     let last = match leaf >> 30 {
         0 => LAST.min(machine(0, 0)[0].max(1)),
         1 => LAST_HYPERVISOR,
@@ -105,10 +114,6 @@ pub fn leaf(vcpu: Vcpu, leaf: u32, sub: u32, machine: impl Fn(u32, u32) -> Leaf)
     let of_avx = |bits| if xsave.bits & AVX != 0 { bits } else { 0 };
     let several = |bit| if vcpu.vcpus > 1 { bit } else { 0 };
     match leaf {
-        0 => {
-            let [_, b, c, d] = machine(0, 0);
-            [LAST, b, c, d]
-        }
         1 => {
             let of_xsave = if xsave.bits != 0 { HAS_XSAVE | of_avx(AVX_C) } else { 0 };
             let [a, b, c, d] = its([u32::MAX, 0xff00, FEATURES_C | of_xsave, FEATURES_D]);
@@ -177,6 +182,18 @@ mod tests {
     };
     const WITHOUT: Xsave = Xsave { bits: 0, saved: 0, xcr0: 1, is_on: false };
     const ONE: Vcpu = Vcpu { number: 0, vcpus: 1, x2apic: true, xsave: WITHOUT };
+
+    #[test]
+    fn what_is_on_of_xsave_is_told_by_those_leaves_alone() {
+        let xsave = Xsave { bits: 7, saved: 7, xcr0: 7, is_on: true };
+        let (on, off) = (Vcpu { xsave, ..ONE }, Xsave { xcr0: 1, is_on: false, ..xsave });
+        let off = Vcpu { xsave: off, ..ONE };
+        for number in (0..0x20).chain(0x4000_0000..0x4000_0003).chain(0x8000_0000..0x8000_0020) {
+            let differs =
+                (0..3).any(|sub| leaf(on, number, sub, ALL) != leaf(off, number, sub, ALL));
+            assert_eq!(differs, tells_xsave(number), "{number:#x}");
+        }
+    }
 
     #[test]
     fn a_guest_sees_what_is_listed_of_a_processor_that_has_everything() {

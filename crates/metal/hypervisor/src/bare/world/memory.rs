@@ -376,13 +376,18 @@ impl GuestMemory {
         then: F,
     ) -> Result<T, F> {
         let _using = in_use::begin();
-        match Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
-            Some(found) => {
-                let page = Self::page_in(found, address);
-                Ok(then(page.get() * PAGE_SIZE + address % PAGE_SIZE))
-            }
+        match Self::place(word, address) {
+            Some(at) => Ok(then(at)),
             None => Err(then),
         }
+    }
+
+    /// Where what is at `address` is, if its page has a frame. The caller has [begun](in_use::begin) before, and uses it until
+    /// it ends.
+    #[inline]
+    pub(super) fn place(word: &AtomicU64, address: u64) -> Option<u64> {
+        let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES)?;
+        Some(Self::page_in(found, address).get() * PAGE_SIZE + address % PAGE_SIZE)
     }
 
     fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {

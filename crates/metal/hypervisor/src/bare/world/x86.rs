@@ -1,5 +1,6 @@
 //! TLBs, caches and copies on x86-64.
 
+use mayfly_hypervisor::in_use::Moment;
 use mayfly_shootdown::guests::Of;
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
@@ -10,6 +11,7 @@ use mayfly_vm::HostFault;
 
 use super::memory::GuestMemory;
 use super::platform::World;
+use crate::bare::processor::in_use;
 use crate::bare::processor::this_cpu::invalidate;
 use crate::bare::threads::interrupts::look;
 
@@ -76,5 +78,30 @@ impl GuestMemory {
             self.read_now(address, &mut bytes)?;
         }
         Ok(bytes)
+    }
+
+    /// For a caller that reads a few words, one after the other, and has a lock: it neither waits nor uses the memory otherwise
+    /// as long as this exists.
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance<'_> {
+        Glance { memory: self, _using: in_use::begin() }
+    }
+}
+
+/// A memory of which frames are used for a moment. Pages that have none of their own are not seen.
+pub(crate) struct Glance<'a> {
+    memory: &'a GuestMemory,
+    _using: Moment<'static>,
+}
+
+impl Glance<'_> {
+    /// The bytes at `address`, all of which are in one page.
+    #[inline]
+    pub(crate) fn few<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
+        let at = GuestMemory::place(self.memory.word_of(address).ok()?, address)?;
+        let mut bytes = [0; BYTES];
+        // SAFETY: the frame is this memory's until this is dropped.
+        unsafe { copy::read(at, &mut bytes) };
+        Some(bytes)
     }
 }

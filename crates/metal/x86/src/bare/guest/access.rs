@@ -15,7 +15,7 @@ use mayfly_vm::{Access, AccessKind, Event};
 use mayfly_x86_decode::{Mode, Undecoded, Width, decode_into};
 
 use super::cpu::GuestCpu;
-use super::machine::{Machine, Ram, Reason, SHUT_DOWN};
+use super::machine::{Glance as _, Machine, Ram, Reason, SHUT_DOWN};
 use super::pending::{Pending, What};
 use crate::guest::address::{self, Part};
 use crate::guest::emulation::{self, Registers};
@@ -37,9 +37,12 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
             (pending.answered, u64::from_le_bytes(pending.data), pending.what);
         self.pending = None;
         // One that was not answered is made again.
-        if !answered {
-            return None;
-        }
+        if answered { self.go_on_with(what, value) } else { None }
+    }
+
+    /// The same, of an access that was answered with `value`, where it reads.
+    #[inline]
+    fn go_on_with(&mut self, what: What, value: u64) -> Option<Event> {
         match what {
             What::Port(port) => {
                 if !port.write {
@@ -106,22 +109,16 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         let page = self.apic.page().filter(|page| address & !(PAGE_SIZE - 1) == *page);
         if let Some(page) = page {
             let value = self.local_apic(address - page, length as u64, written);
-            return self.answer_here(what, length, value);
+            return self.go_on_with(what, value);
         }
         if let Some(value) = self.machine.device(address, length as u64, written) {
             self.count(Reason::Device);
             self.settled = None;
-            return self.answer_here(what, length, value);
+            return self.go_on_with(what, value);
         }
         self.pending = Some(Pending { data, length, answered: false, what });
         self.count(Reason::Device);
         Some(Event::Access(Access::data(Gpa::new(address), bytes_of(width), written.is_some())))
-    }
-
-    /// Goes on with an access that is answered, with `value` where it reads.
-    fn answer_here(&mut self, what: What, length: usize, value: u64) -> Option<Event> {
-        self.pending = Some(Pending { data: value.to_le_bytes(), length, answered: true, what });
-        self.complete()
     }
 
     /// Has its local APIC read, or written. What is read.
@@ -222,6 +219,17 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         if start % PAGE_SIZE > PAGE_SIZE - FETCHED as u64 {
             return None;
         }
+        let glance = self.machine.ram().glance();
+        let seen = walk::translate(&self.vmcb.save, start, &glance).ok();
+        let seen = seen.and_then(|at| glance.sixteen(at));
+        drop(glance);
+        seen.or_else(|| self.fetch_unseen(start))
+    }
+
+    /// The same, where not all of that was seen at a glance.
+    #[cold]
+    #[inline(never)]
+    fn fetch_unseen(&self, start: u64) -> Option<[u8; FETCHED]> {
         let at = walk::translate(&self.vmcb.save, start, self.machine.ram()).ok()?;
         self.machine.ram().sixteen(at)
     }

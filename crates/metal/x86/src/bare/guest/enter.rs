@@ -53,6 +53,8 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
             // Interrupts are masked: they always are.
             unsafe { switch::enter(&mut self.vmcb, &mut self.registers.general) };
             self.machine.leaves(base.vmid);
+            #[cfg(feature = "synthetic-next-rip")]
+            self.say_next();
             self.after();
             let exit = Exit::from(&self.vmcb.control);
             if exit == Exit::Interrupt {

@@ -81,8 +81,10 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
 
     fn cpuid(&mut self) {
         let (leaf, sub) = (self.vmcb.save.rax as u32, self.registers.general[1] as u32);
-        let xsave = self.xsave();
-        let identity = cpuid::Vcpu { xsave, ..self.identity };
+        let mut identity = self.identity;
+        if cpuid::tells_xsave(leaf) {
+            identity.xsave = self.xsave();
+        }
         let [a, b, c, d] = cpuid::leaf(identity, leaf, sub, machine_leaf);
         self.vmcb.save.rax = a.into();
         let registers = &mut self.registers.general;
@@ -150,7 +152,9 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
     /// executes what is there now.
     pub(super) fn skip(&mut self) {
         let next = self.vmcb.control.next_rip;
-        if self.confinement.features.has_next_rip() && next != 0 {
+        let is_said =
+            cfg!(feature = "synthetic-next-rip") || self.confinement.features.has_next_rip();
+        if is_said && next != 0 {
             return self.go_behind(next);
         }
         let mode = address::mode(&self.vmcb.save);
@@ -162,6 +166,14 @@ impl<F, M: Machine> GuestCpu<'_, F, M> {
         if let Ok(length) = length {
             self.go_behind(address::behind(&self.vmcb.save, mode, length));
         }
+    }
+
+    /// Says where the next instruction is as a CPU with NRIP save does, of a CPUID without prefixes.
+    #[cfg(feature = "synthetic-next-rip")]
+    pub(super) fn say_next(&mut self) {
+        const CPUID: u64 = 0x72;
+        let is_cpuid = self.vmcb.control.exit_code == CPUID;
+        self.vmcb.control.next_rip = if is_cpuid { self.vmcb.save.rip.wrapping_add(2) } else { 0 };
     }
 
     /// Has it go on at `next`, behind an instruction that was carried out.

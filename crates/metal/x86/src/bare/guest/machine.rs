@@ -6,11 +6,19 @@ use mayfly_vm::platform::tlb::Vmid;
 
 use super::super::timer;
 use crate::guest::walk;
-use crate::machine::clock::{self, Rate};
+use crate::machine::clock::{self, Rate, Scale};
 use crate::svm::exit::Port;
 
 /// The memory of a guest, as far as its processor reads it and writes to it. None of it waits.
 pub trait Ram: walk::Memory {
+    /// What is read of it one after the other.
+    type Glance<'a>: Glance
+    where
+        Self: 'a;
+
+    /// Reads some of it, and uses it in no other way meanwhile.
+    fn glance(&self) -> Self::Glance<'_>;
+
     /// The 16 bytes at `address`, all of which are in one page, unless there is no memory.
     fn sixteen(&self, address: u64) -> Option<[u8; 16]>;
 
@@ -21,11 +29,19 @@ pub trait Ram: walk::Memory {
     fn write(&self, address: u64, from: &[u8]) -> Option<()>;
 }
 
+/// What can be read at once of a guest's memory, which may be less than all: of what is not seen, [`Ram`] says what it is.
+pub trait Glance: walk::Memory {
+    /// The 16 bytes at `address`, all of which are in one page, if they are seen.
+    fn sixteen(&self, address: u64) -> Option<[u8; 16]>;
+}
+
 /// The clocks of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     /// How fast the host's counter counts.
     pub rate: Rate,
+    /// The same, of what is asked before most entries.
+    scale: Scale,
     /// The host's counter at which its own was zero.
     pub began: u64,
     /// The second, since 1970, at which it was.
@@ -41,14 +57,15 @@ impl Time {
     /// Those of a guest that begins now, in that second since 1970.
     pub fn new(began_at: u64) -> Self {
         let rate = timer::rate();
-        Self { rate, began: timer::ticks(), began_at, shortest: rate.ticks(SHORTEST) }
+        let (scale, shortest) = (Scale::new(rate), rate.ticks(SHORTEST));
+        Self { rate, scale, began: timer::ticks(), began_at, shortest }
     }
 
     /// What a vCPU's clocks say, whose counter is so far behind the host's.
     pub(super) fn of(&self, tsc_offset: u64) -> mayfly_vapic::Time {
         let ticks = timer::ticks();
         mayfly_vapic::Time {
-            clock: self.rate.nanoseconds(ticks.wrapping_sub(self.began)),
+            clock: self.scale.nanoseconds(ticks.wrapping_sub(self.began)),
             tsc: ticks.wrapping_add(tsc_offset),
         }
     }

@@ -1,9 +1,10 @@
 //! The memory of a guest, as its processor reads it: guests' own tables, and instructions that are decoded.
 
-use mayfly_x86::bare::guest::Ram;
+use mayfly_x86::bare::guest::{self, Ram};
 use mayfly_x86::guest::walk::Memory;
 
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::x86::Glance;
 
 impl Memory for GuestMemory {
     #[inline]
@@ -12,7 +13,28 @@ impl Memory for GuestMemory {
     }
 }
 
+impl Memory for Glance<'_> {
+    #[inline]
+    fn word(&self, address: u64) -> Option<u64> {
+        self.few(address & !7).map(u64::from_le_bytes)
+    }
+}
+
+impl guest::Glance for Glance<'_> {
+    #[inline]
+    fn sixteen(&self, address: u64) -> Option<[u8; 16]> {
+        self.few(address)
+    }
+}
+
 impl Ram for GuestMemory {
+    type Glance<'a> = Glance<'a>;
+
+    #[inline]
+    fn glance(&self) -> Glance<'_> {
+        Self::glance(self)
+    }
+
     #[inline]
     fn sixteen(&self, address: u64) -> Option<[u8; 16]> {
         self.few(address).ok()
