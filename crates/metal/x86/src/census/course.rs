@@ -5,7 +5,7 @@ use core::ptr::addr_of;
 
 use x86_64::instructions::port::Port;
 
-use super::values::{Values, shows};
+use super::values::{PATTERNS, Values, shows};
 use super::{found, msrs, ports, registers};
 use crate::kernel::console::say;
 use crate::kernel::entry::{arguments, number};
@@ -57,7 +57,7 @@ fn writes(before: &mut Values, now: &mut Values) -> ! {
     ports::write_all();
     say!("it has its patterns from now on");
     let mut printed = 0;
-    for pattern in registers::PATTERNS.into_iter().cycle() {
+    for pattern in PATTERNS.into_iter().cycle() {
         registers::put(pattern, taken);
         let mut general = [pattern; 16];
         registers::read(before, &general, taken);

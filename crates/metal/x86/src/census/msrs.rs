@@ -1,7 +1,6 @@
 //! All MSRs of the ranges that a permission map has (APM volume 2, 15.11), and those of KVM's clock.
 
-use super::registers::PATTERNS;
-use super::values::{say_ranges, shows};
+use super::values::{PATTERNS, say_ranges, shows};
 use crate::kernel::console::say;
 use crate::kernel::tried::{Outcome, with};
 

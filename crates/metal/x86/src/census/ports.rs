@@ -35,7 +35,7 @@ fn value(said: Outcome, bytes: u16) -> u64 {
 
 /// Writes to all that do not steer the VM.
 pub(super) fn write_all() {
-    let [pattern, _] = super::registers::PATTERNS;
+    let [pattern, _] = super::values::PATTERNS;
     let (mut written, mut faults) = (0, 0);
     for (bytes, code) in OUT {
         for port in 0..=u16::MAX {

@@ -15,10 +15,6 @@ unsafe extern "C" {
     fn census_turn(registers: *mut [u64; 16], ticks: u64);
 }
 
-/// A pattern that is an address in its canonical form, and its complement.
-pub(super) const PATTERNS: [u64; 2] = [PATTERN, !PATTERN];
-const PATTERN: u64 = 0x0000_5ac3_a596_3ce1;
-
 /// Ticks in which another had the processor: half of a slice, where a tick is a nanosecond.
 const GAP: u64 = 5_000_000;
 /// Bits of the counter that do not change in a test.

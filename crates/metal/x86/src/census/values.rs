@@ -2,8 +2,11 @@
 
 use core::fmt::Write as _;
 
-use super::registers::PATTERNS;
 use crate::kernel::console::Console;
+
+/// A pattern that is an address in its canonical form, and its complement.
+pub(super) const PATTERNS: [u64; 2] = [PATTERN, !PATTERN];
+const PATTERN: u64 = 0x0000_5ac3_a596_3ce1;
 
 /// What has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
