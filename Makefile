@@ -122,8 +122,8 @@ metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing
 # FUZZ_SECONDS=60 for less; SEED=... begins the random numbers where those of a run began.
 FUZZ_SECONDS ?= 600
 
-metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at all, beside Linux VMs that look after their memory and data
-	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/metal fuzz
+metal-fuzz: setup-metal ## ten minutes of a guest that does anything at all, beside Linux VMs that look after their memory and data; ARCH=x86_64 on a PC
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/metal$(if $(filter x86_64,$(ARCH)),-x86) fuzz
 
 metal-run: setup-metal ## count what steps of a VM's life take, Mayfly at EL2 beside KVM on arm64, or with ARCH=x86_64 beside kvm-amd; ARGS="--rounds 1" goes to `mayfly run`
 	@scripts/metal-run $(ARGS)

@@ -8,13 +8,19 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+mod kernel;
+
+#[cfg(target_os = "none")]
 #[path = "probe"]
 mod bare {
-    pub(super) mod console;
     pub(super) mod course;
-    pub(super) mod tried;
     pub(super) mod vectors;
+    pub(super) mod watched;
 }
+
+/// What begins each line.
+#[cfg(target_os = "none")]
+const NAME: &str = "probe";
 
 #[cfg(not(target_os = "none"))]
 fn main() {

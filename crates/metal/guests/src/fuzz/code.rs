@@ -2,8 +2,8 @@
 
 use mayfly_arm64_registers::sysreg::SysReg;
 
-use crate::random::Random;
 use crate::registers;
+use mayfly_guests::wild::random::Random;
 
 /// `ret`.
 pub(crate) const RET: u32 = 0xd65f_03c0;

@@ -7,17 +7,20 @@ use core::cell::UnsafeCell;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_guests::wild::devices;
+use mayfly_guests::wild::random::Random;
+
 use crate::code::{self, RET};
-use crate::devices;
 use crate::entry::{descend, execute, secondary};
 use crate::its::{self, ITS, ITS_BYTES};
-use crate::random::Random;
 use crate::registers;
-use crate::said::{UART, say, say_number, say_wrong, write};
+use crate::said::{UART, say, say_chains, say_number, say_wrong, write};
 
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
 const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
+/// Where the registers of virtio devices begin.
+const VIRTIO: u64 = 0x0a00_0000;
 /// Memory that nothing of its own lies in.
 const FREE: u64 = 0x4040_0000;
 const FREE_BYTES: u64 = 48 << 20;
@@ -299,7 +302,9 @@ fn episode(own: &mut Own) {
             // SAFETY: the guest's own timer.
             unsafe { asm!("msr cntv_ctl_el0, xzr", "isb", options(nostack)) };
             if kind != 19 {
-                return devices::drive(random, FREE, FREE_BYTES);
+                // SAFETY: memory that nothing of its own lies in.
+                let news = unsafe { devices::drive(random, VIRTIO, FREE, FREE_BYTES) };
+                return news.map_or((), |(name, used)| say_chains(name, used));
             }
             // Nor do the LPIs that it sends.
             // SAFETY: how many exceptions it may have.

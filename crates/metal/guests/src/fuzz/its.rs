@@ -6,8 +6,8 @@ use core::arch::asm;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::random::Random;
 use crate::said::{UART, say, say_number};
+use mayfly_guests::wild::random::Random;
 
 pub(crate) const ITS: u64 = 0x0808_0000;
 /// Both of its frames.

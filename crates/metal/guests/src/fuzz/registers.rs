@@ -3,7 +3,7 @@
 use mayfly_arm64_registers::sysreg::SysReg;
 use mayfly_arm64_registers::table::{self, ROWS, Row, Treatment};
 
-use crate::random::Random;
+use mayfly_guests::wild::random::Random;
 
 /// A register that EL1 reads without an exception: `MIDR_EL1`.
 pub(crate) const ALWAYS: SysReg = SysReg::new(3, 0, 0, 0, 0);

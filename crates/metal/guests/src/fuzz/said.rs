@@ -46,3 +46,12 @@ pub(crate) fn say_wrong(register: SysReg, answers: [Answer; 3]) {
     }
     say(b"\r\n");
 }
+
+/// Prints how many chains a device has used.
+pub(crate) fn say_chains(device: &str, used: u64) {
+    say(b"guest: chains that were used by the ");
+    say(device.as_bytes());
+    say(b": ");
+    say_number(used);
+    say(b"\r\n");
+}

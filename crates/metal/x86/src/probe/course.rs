@@ -1,12 +1,13 @@
 //! What is tried, and what comes of it.
 
-use core::panic::PanicInfo;
-
 use x86_64::instructions::port::Port;
 
-use super::console::say;
-use super::tried::{Outcome, bare, debugging, non_maskable, prepare, with};
 use super::vectors;
+use super::watched::{debugging, non_maskable};
+use crate::kernel::console::say;
+use crate::kernel::entry::{arguments, number};
+use crate::kernel::power::stop;
+use crate::kernel::tried::{Outcome, bare, prepare, with};
 
 const UNDEFINED: Outcome = Outcome::Raised(6);
 const PROTECTION: Outcome = Outcome::Raised(13);
@@ -26,7 +27,7 @@ const WRMSR: &[u8] = &[0x0f, 0x30];
 
 /// From `start.S`, with the address of the command line.
 #[unsafe(no_mangle)]
-extern "C" fn probe(line: u64) -> ! {
+extern "C" fn begin(line: u64) -> ! {
     prepare();
     let line = arguments(line);
     if line.contains("measures") {
@@ -60,23 +61,6 @@ fn end(line: &str) -> ! {
     }
     say!("FAILED: it goes on");
     stop()
-}
-
-fn stop() -> ! {
-    loop {
-        x86_64::instructions::hlt();
-    }
-}
-
-fn arguments(line: u64) -> &'static str {
-    // SAFETY: the boot protocol's, which ends with a zero.
-    let text =
-        unsafe { core::ffi::CStr::from_ptr(core::ptr::with_exposed_provenance(line as usize)) };
-    text.to_str().unwrap_or_default()
-}
-
-fn number(line: &str, name: &str) -> Option<u64> {
-    line.split(' ').find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
 /// Says so if it is not as it is to be.
@@ -417,17 +401,4 @@ fn at_random(seed: u64, rounds: u64) {
         }
     }
     say!("{rounds} rounds were tried at random");
-}
-
-/// From `start.S`: an exception that nobody has tried, of this number.
-#[unsafe(no_mangle)]
-extern "C" fn unexpected() -> ! {
-    say!("FAILED: an exception");
-    stop()
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    say!("FAILED: {info}");
-    stop()
 }

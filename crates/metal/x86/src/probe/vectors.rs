@@ -8,7 +8,7 @@ use x86_64::instructions::tables::sgdt;
 use x86_64::registers::control::{Cr3, Cr4, Cr4Flags};
 use x86_64::registers::xcontrol::XCr0;
 
-use super::console::say;
+use crate::kernel::console::say;
 
 core::arch::global_asm!(include_str!("second.S"), options(att_syntax));
 

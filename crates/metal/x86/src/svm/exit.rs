@@ -114,7 +114,8 @@ impl From<&Control> for Exit {
                 fetch: info & 0x10 != 0,
                 walk: info >> 33 & 1 != 0,
             }),
-            u64::MAX => Self::Invalid,
+            // -1, of which QEMU 7.2 writes the lower half alone.
+            u64::MAX | 0xffff_ffff => Self::Invalid,
             code => Self::Other(code),
         }
     }
@@ -147,6 +148,7 @@ mod tests {
         assert_eq!(exit(0x51, 0, 0), Exit::Exception(17, 0));
         assert_eq!(exit(0x7c, 1, 0), Exit::Msr { write: true });
         assert_eq!(exit(u64::MAX, 0, 0), Exit::Invalid);
+        assert_eq!(exit(0xffff_ffff, 0, 0), Exit::Invalid);
         assert_eq!(exit(0x7d, 0, 0), Exit::Other(0x7d));
     }
 

@@ -1,35 +1,31 @@
 //! An instruction that is tried.
 
-use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::addr_of;
 
 use x86_64::VirtAddr;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
-core::arch::global_asm!(include_str!("start.S"), options(att_syntax));
+use super::console::say;
+use super::power::stop;
+
+core::arch::global_asm!(include_str!("tried.S"), options(att_syntax));
 
 unsafe extern "C" {
     static vectors: u8;
     static debug: u8;
-    static debugged: [u64; 3];
     static nmi: u8;
-    static nmis: u32;
-    static nmis_nested: u32;
     fn try_code(code: u64, rax: u64, rcx: u64, rdx: u64, left: *mut [u64; 2]) -> i64;
 }
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// It left this in RAX, and in RDX.
     Done(u64, u64),
     /// It raised this exception.
     Raised(u8),
 }
-
-/// DR6 that says nothing.
-const DR6_CLEAR: u64 = 0xffff_0ff0;
 
 /// Bytes that are executed.
 #[repr(align(4096))]
@@ -48,7 +44,7 @@ unsafe impl Sync for Table {}
 static TABLE: Table = Table(UnsafeCell::new(InterruptDescriptorTable::new()));
 
 /// Has exceptions come to where they are told of.
-pub(super) fn prepare() {
+pub(crate) fn prepare() {
     let first = addr_of!(vectors) as u64;
     // SAFETY: nothing else has the table.
     let table = unsafe { &mut *TABLE.0.get() };
@@ -76,47 +72,25 @@ pub(super) fn prepare() {
     }
 }
 
-/// How many non-maskable interrupts have come, and how many of them in the handler of another.
-pub(super) fn non_maskable() -> (u32, u32) {
-    // SAFETY: `start.S`'s, which the handler alone writes.
-    unsafe { (addr_of!(nmis).read_volatile(), addr_of!(nmis_nested).read_volatile()) }
-}
-
-/// What a debug exception has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Debugged {
-    /// How many bytes of the code are before the place where it goes on.
-    pub(super) behind: u64,
-    /// RFLAGS, as it goes on with them.
-    pub(super) flags: u64,
-    /// DR6, which said nothing before.
-    pub(super) status: u64,
-}
-
-/// Executes `code`, as [`with`] does. `None` if it raises no debug exception.
-pub(super) fn debugging(code: &[u8], rax: u64, rcx: u64, rdx: u64) -> Option<Debugged> {
-    // SAFETY: the register has what debug exceptions say, and nothing else reads it.
-    unsafe {
-        asm!("mov dr6, {}", in(reg) DR6_CLEAR, options(nostack, nomem, preserves_flags));
-    }
-    let is_debug = with(code, rax, rcx, rdx) == Outcome::Raised(1);
-    // SAFETY: `start.S`'s, which the handler alone writes.
-    let [at, flags, status] = unsafe { addr_of!(debugged).read_volatile() };
-    let behind = at.wrapping_sub(CODE.0.get() as u64);
-    is_debug.then_some(Debugged { behind, flags, status })
+/// Where code is executed.
+pub(crate) fn place() -> *mut [u8; 64] {
+    CODE.0.get()
 }
 
 /// Executes `code`, which changes RAX, RCX, RDX, R9, R10 and flags alone, with these registers.
-pub(super) fn with(code: &[u8], rax: u64, rcx: u64, rdx: u64) -> Outcome {
+pub(crate) fn with(code: &[u8], rax: u64, rcx: u64, rdx: u64) -> Outcome {
     let mut left = [0; 2];
     // SAFETY: the bytes are there for this. What they may do to this program is said above; and where they go elsewhere, it
     // is a VM of its own that is lost.
     let raised = unsafe {
-        let place = CODE.0.get().cast::<u8>();
+        let at = place().cast::<u8>();
         for (offset, byte) in code.iter().chain(&[0xc3]).enumerate() {
-            place.add(offset).write_volatile(*byte);
+            // Written code has the CPU read it anew, which takes it long.
+            if at.add(offset).read_volatile() != *byte {
+                at.add(offset).write_volatile(*byte);
+            }
         }
-        try_code(place as u64, rax, rcx, rdx, &raw mut left)
+        try_code(at as u64, rax, rcx, rdx, &raw mut left)
     };
     match u8::try_from(raised) {
         Ok(number) => Outcome::Raised(number),
@@ -125,6 +99,13 @@ pub(super) fn with(code: &[u8], rax: u64, rcx: u64, rdx: u64) -> Outcome {
 }
 
 /// The same, without registers.
-pub(super) fn bare(code: &[u8]) -> Outcome {
+pub(crate) fn bare(code: &[u8]) -> Outcome {
     with(code, 0, 0, 0)
+}
+
+/// From `tried.S`: an exception that nobody has tried.
+#[unsafe(no_mangle)]
+extern "C" fn unexpected() -> ! {
+    say!("FAILED: an exception");
+    stop()
 }

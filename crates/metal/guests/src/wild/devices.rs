@@ -1,21 +1,31 @@
-//! The virtio devices of this guest, and what it asks of each.
+//! The virtio devices of a guest, and what it asks of each. Their registers follow each other in the same order on each architecture.
 
-use crate::random::Random;
-use crate::virtio::{Buffer, Device, Memory, NEXT, SIZE, WRITES, store, wild};
+use super::random::Random;
+use super::virtio::{Buffer, Device, Memory, NEXT, SIZE, WRITES, store, wild};
 
 /// The card's address, as the test gives it to this guest.
 const MAC: u64 = 0x0f00_0000_5452;
 /// Sectors that requests to the disk are of, a few more than the test's disk has.
 const SECTORS: u64 = 17 << 10;
 
-static CARD: Device = Device::new(b"card", 0x0a00_0400, 3, 1, frames);
-static DISK: Device = Device::new(b"disk", 0x0a00_0200, 1, 3, requests);
-static CONSOLE: Device = Device::new(b"console", 0x0a00_0600, 2, 1, output);
-static ENTROPY: Device = Device::new(b"entropy", 0x0a00_0000, 1, 1, room);
-static BALLOON: Device = Device::new(b"balloon", 0x0a00_0800, 3, 1, pages);
+static CARD: Device = Device::new("card", 0x0400, 3, 1, frames);
+static DISK: Device = Device::new("disk", 0x0200, 1, 3, requests);
+static CONSOLE: Device = Device::new("console", 0x0600, 2, 1, output);
+static ENTROPY: Device = Device::new("entropy", 0x0000, 1, 1, room);
+static BALLOON: Device = Device::new("balloon", 0x0800, 3, 1, pages);
 
-/// Drives one of them, with rings and buffers in the `bytes` bytes of memory at `start`.
-pub(crate) fn drive(random: &mut Random, start: u64, bytes: u64) {
+/// Drives one of them, where the first one's registers are at `first`, with rings and buffers in the `bytes` bytes of memory at
+/// `start`. Which one, and how many chains it has used, whenever they are twice as many.
+///
+/// # Safety
+///
+/// Nothing else is in that memory, and what devices do by it is right to the caller.
+pub unsafe fn drive(
+    random: &mut Random,
+    first: u64,
+    start: u64,
+    bytes: u64,
+) -> Option<(&'static str, u64)> {
     let (device, rings) = match random.below(10) {
         0..=2 => (&CARD, 0),
         3..=5 => (&DISK, 0x10_0000),
@@ -24,7 +34,8 @@ pub(crate) fn drive(random: &mut Random, start: u64, bytes: u64) {
         _ => (&BALLOON, 0x16_0000),
     };
     let memory = Memory { start: start + 0x20_0000, bytes: bytes - 0x20_0000 };
-    (0..16).for_each(|_| device.drive(random, start + rings, memory));
+    (0..16).for_each(|_| device.drive(random, first, start + rings, memory));
+    Some((device.name, device.news(start + rings)?))
 }
 
 /// One buffer after the other, each a chain or with the next ones.

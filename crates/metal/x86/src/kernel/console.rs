@@ -1,10 +1,10 @@
-//! The UART, written to and no more.
+//! The UART, written to and no more. Each line begins with the name of the kernel.
 
 use core::fmt::{self, Write};
 
 use x86_64::instructions::port::Port;
 
-pub(super) struct Console;
+pub(crate) struct Console;
 
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -19,7 +19,9 @@ impl Write for Console {
 macro_rules! say {
     ($($argument:tt)*) => {{
         use core::fmt::Write as _;
-        let _ = write!($crate::bare::console::Console, "probe: {}\r\n", format_args!($($argument)*));
+        let _ = write!(
+            $crate::kernel::console::Console, "{}: {}\r\n", $crate::NAME, format_args!($($argument)*)
+        );
     }};
 }
-pub(super) use say;
+pub(crate) use say;

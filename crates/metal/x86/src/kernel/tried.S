@@ -1,41 +1,6 @@
-# A bzImage: two sectors that a boot loader reads, and the code, whose entry of 64 bits is at 0x200 in it (Linux,
-# Documentation/arch/x86/boot.rst).
+# What raises exceptions, and is to be told of them.
 
-    .section .setup, "a"
-    .org 0x1f1
-    .byte 1                     # sectors behind the first
-    .word 0
-    .long paragraphs
-    .word 0, 0, 0
-    .word 0xaa55
-    .word 0x6aeb                # a jump over the header
-    .ascii "HdrS"
-    .word 0x20f                 # the protocol's version
-    .long 0
-    .word 0, 0
-    .byte 0, 1                  # loaded high
-    .org 0x22c
-    .long 0x7fffffff
-    .long 0x1000                # alignment
-    .byte 0, 0
-    .word 1                     # has an entry of 64 bits
-    .long 2047                  # bytes of a command line
-    .org 0x258
-    .quad 0x1000000             # where it goes
-    .long size
-    .org 0x400
-
-    .section .text.start, "ax"
-    .org 0x200
-    .global start
-start:
-    leaq stack_top(%rip), %rsp
-    xorl %ebp, %ebp
-    movl 0x228(%rsi), %edi      # the command line
-    call probe
-1:  hlt
-    jmp 1b
-
+    .section .text
 # Each exception comes here with its number. What is tried names the place to go on at in R15; if it names none, the
 # exception is told, and all is over.
     .balign 16
@@ -143,6 +108,3 @@ nmis:
     .long 0
 nmis_nested:
     .long 0
-    .balign 16
-    .skip 0x4000
-stack_top:
