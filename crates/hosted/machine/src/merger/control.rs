@@ -28,6 +28,10 @@ pub struct Merger {
 
 impl Merger {
     /// With no ranges, and the tunables of a kernel that has just started; [`Run::Stop`] among them.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the key of its sums.
     pub fn new(space: Arc<HostSpace>) -> Self {
         let random = RandomState::new();
         let mut drawn = 0_u64;
@@ -135,13 +139,13 @@ impl Merger {
     }
 
     fn batch(&self, scan: &mut Scan, tunables: &Tunables) -> u64 {
-        let pages = Pages { use_zero_pages: tunables.use_zero_pages, ..self.pages() };
+        let pages = Pages { shares_zeroes: tunables.use_zero_pages, ..self.pages() };
         scan.scan(&pages, &tunables.limits(), tunables.pages_to_scan)
     }
 
     /// The pages, for what merges none.
     fn pages(&self) -> Pages<'_> {
-        Pages { space: &self.space, sums: &self.sums, use_zero_pages: false }
+        Pages { space: &self.space, sums: &self.sums, shares_zeroes: false }
     }
 
     fn unmerge(&self, scan: &mut Scan, pages: Range<u64>) -> Result<(), OutOfMemory> {

@@ -11,7 +11,7 @@ pub(super) struct Pages<'a> {
     pub(super) space: &'a HostSpace,
     pub(super) sums: &'a Sums,
     /// Whether those of zeroes share a frame of their own kind.
-    pub(super) use_zero_pages: bool,
+    pub(super) shares_zeroes: bool,
 }
 
 impl Host for Pages<'_> {
@@ -41,7 +41,7 @@ impl Host for Pages<'_> {
     }
 
     fn zero_frame(&self, sum: u64) -> Option<Pfn> {
-        let is_meant = self.use_zero_pages && sum == self.sums.of_zeroes();
+        let is_meant = self.shares_zeroes && sum == self.sums.of_zeroes();
         if is_meant { self.space.zero_frame().ok() } else { None }
     }
 
