@@ -14,7 +14,7 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     sleeps.filter_map(|sleep| missed(trace, sleep)).collect()
 }
 
-/// When, during a sleep, the last vCPU's thread of its process ended; `None` where the sleep has nothing to do with it.
+/// When, during a sleep or right before it, the last vCPU's thread of its process ended; `None` where the sleep has nothing to do with it.
 pub(super) fn ended_in(trace: &Trace, sleep: &Call) -> Option<u64> {
     let others = runners(trace, sleep.pid).filter(|thread| thread.tid != sleep.tid);
     let ended = others.filter_map(|thread| thread.ending).max()?;
@@ -22,7 +22,14 @@ pub(super) fn ended_in(trace: &Trace, sleep: &Call) -> Option<u64> {
 }
 
 fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
-    let ended = ended_in(trace, sleep)?;
+    // Who sets the VM up is the one that everything waits for: another that sleeps may have nothing to do with its vCPUs.
+    trace
+        .calls
+        .iter()
+        .find(|call| call.is_kvm() && call.pid == sleep.pid)
+        .filter(|first| first.tid == sleep.tid)?;
+    // One that begins later may as well follow a join.
+    let ended = ended_in(trace, sleep).filter(|ended| *ended > sleep.at)?;
     let took = sleep.end() - ended;
     if took < trace.least() {
         return None;
