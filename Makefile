@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score laws-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve metal-fork metal-merge metal-cuts switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score laws-score open-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-run metal-load metal-fuzz metal-serve metal-fork metal-merge metal-cuts switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -52,6 +52,16 @@ trace-score: setup ## plant causes at random in a VMM, and see how many `mayfly 
 	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --test planted -- causes_that_are_planted
 	@MAYFLY_SCORE=$(MAYFLY_SCORE_TRACEFS) MAYFLY_RECORDER=tracefs \
 		cargo test --package mayfly-trace --test planted -- causes_that_are_planted
+
+# How many programs are drawn for each recorder; MAYFLY_SEED=... repeats the choices of one.
+MAYFLY_OPEN ?= 400
+
+open-score: setup ## draw programs at random that wait, and see which waits `mayfly trace` lists, and names rightly
+	@cargo build --quiet --package mayfly-trace --example composed
+	@failed=; for recorder in ptrace tracefs; do \
+		MAYFLY_OPEN=$(MAYFLY_OPEN) MAYFLY_RECORDER=$$recorder \
+			cargo test --package mayfly-trace --test planted -- waits_of_programs_that || failed=yes; \
+	done; [ -z "$$failed" ]
 
 # How many times twenty laws are planted; MAYFLY_SEED=... begins with another seed.
 MAYFLY_LAWS ?= 5

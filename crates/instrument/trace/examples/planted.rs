@@ -167,9 +167,9 @@ fn live(plan: &Plan) {
         LOG.lock().unwrap().push(format!("listened {}", probe::asked()));
     }
     for (plant, wait) in [
-        ("child", waits::for_child as fn(u64)),
-        ("lock", waits::for_lock),
-        ("file", waits::for_file),
+        ("child", (|time| waits::for_child(Duration::from_millis(time))) as fn(u64)),
+        ("lock", |time| waits::for_lock(Duration::from_millis(time))),
+        ("file", |time| waits::for_file(Duration::from_millis(time))),
         ("shorts", waits::in_short_sleeps),
         ("turns", waits::in_turns),
         ("stop", waits::stopped),

@@ -9,13 +9,13 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn time(milliseconds: u64) -> libc::timespec {
-    libc::timespec { tv_sec: 0, tv_nsec: (milliseconds * 1_000_000) as i64 }
+fn time(long: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: long.as_secs() as i64, tv_nsec: i64::from(long.subsec_nanos()) }
 }
 
 /// Waits for a process that was forked, and sleeps as long.
-pub(crate) fn for_child(milliseconds: u64) {
-    let time = time(milliseconds);
+pub(crate) fn for_child(long: Duration) {
+    let time = time(long);
     // SAFETY: the child calls the kernel alone, needs no lock that another thread may have had, and never returns.
     unsafe {
         let child = libc::fork();
@@ -35,7 +35,7 @@ unsafe impl Sync for Mutex {}
 static MUTEX: Mutex = Mutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 /// Waits for a mutex of the C library's that another thread has as long.
-pub(crate) fn for_lock(milliseconds: u64) {
+pub(crate) fn for_lock(long: Duration) {
     // SAFETY: initialised, never moved, and handed to the C library alone; unlocked by the thread that has it.
     let lock = || unsafe { libc::pthread_mutex_lock(MUTEX.0.get()) };
     // SAFETY: as above.
@@ -45,7 +45,7 @@ pub(crate) fn for_lock(milliseconds: u64) {
     thread::spawn(move || {
         lock();
         let _ = sender.send(());
-        thread::sleep(Duration::from_millis(milliseconds));
+        thread::sleep(long);
         unlock();
     });
     let _ = receiver.recv();
@@ -54,9 +54,11 @@ pub(crate) fn for_lock(milliseconds: u64) {
 }
 
 /// Waits for a lock on a file that a process has as long which was forked.
-pub(crate) fn for_file(milliseconds: u64) {
-    let path = std::env::temp_dir().join(format!("planted-{}", std::process::id()));
-    let time = time(milliseconds);
+pub(crate) fn for_file(long: Duration) {
+    // SAFETY: takes nothing.
+    let me = unsafe { libc::gettid() };
+    let path = std::env::temp_dir().join(format!("planted-{me}"));
+    let time = time(long);
     let (mine, theirs) = (File::create(&path).unwrap(), File::create(&path).unwrap());
     std::fs::remove_file(&path).unwrap();
     let (mut reads, writes) = std::io::pipe().unwrap();
@@ -111,7 +113,7 @@ pub(crate) fn in_turns(times: u64) {
 
 /// Is stopped by a process that was forked, and goes on when that one says so.
 pub(crate) fn stopped(milliseconds: u64) {
-    let time = time(milliseconds);
+    let time = time(Duration::from_millis(milliseconds));
     let me = std::process::id() as libc::pid_t;
     let begun = Instant::now();
     // SAFETY: the child calls the kernel alone, needs no lock that another thread may have had, and never returns.

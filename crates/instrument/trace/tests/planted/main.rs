@@ -1,6 +1,7 @@
 //! The recorder, held against a VMM that writes down what it calls.
 
 mod gain;
+mod open;
 mod path;
 mod real;
 mod score;
@@ -75,6 +76,8 @@ const TESTS: &[Test] = &[
     ("a_limit_of_memory_is_named", real::a_limit_of_memory),
     ("a_large_slot_is_named_where_it_is_a_wait_on_this_host", large_slot),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
+    ("waits_that_programs_know_of_are_told_from_others", open::judges),
+    ("waits_of_programs_that_are_drawn_are_listed", open::score),
 ];
 
 fn main() {
@@ -95,15 +98,28 @@ fn main() {
 
 /// The VMM, which is built beside the tests.
 fn planted() -> PathBuf {
+    built("planted")
+}
+
+/// A program that is built beside the tests.
+fn built(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let built = tests.parent().and_then(Path::parent).unwrap();
-    let vmm = built.join("examples/planted");
-    assert!(vmm.exists(), "{} is missing: cargo test builds it with all targets", vmm.display());
-    vmm
+    let program = built.join("examples").join(name);
+    assert!(
+        program.exists(),
+        "{} is missing: cargo test builds it with all targets",
+        program.display()
+    );
+    program
 }
 
 fn launch(arguments: &[&str]) -> Launch {
-    let mut command: Vec<OsString> = vec![planted().into()];
+    launch_of(planted(), arguments)
+}
+
+fn launch_of(program: PathBuf, arguments: &[&str]) -> Launch {
+    let mut command: Vec<OsString> = vec![program.into()];
     command.extend(arguments.iter().map(OsString::from));
     Launch { command, output: Output::Null, ..Launch::default() }
 }

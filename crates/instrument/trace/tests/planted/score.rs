@@ -165,7 +165,7 @@ fn table(runs: &[Run]) {
 }
 
 /// Marsaglia's xorshift: what is drawn can be drawn again.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -175,7 +175,7 @@ impl Dice {
         self.0
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
