@@ -1,5 +1,6 @@
 //! The work at the beginning and at the end of each call that is recorded.
 
+use super::descriptors::Table;
 use super::follow::Follower;
 use super::threads::{Inside, Then};
 use crate::calls::{LONG, LONG_FILE, SystemCall, runs_vcpu, wanted};
@@ -44,7 +45,7 @@ impl Follower {
                 let Some(object) = known(self, fd) else { return true };
                 let call =
                     Call { name: "close".to_owned(), fd: Some(fd), on: Some(object), ..base };
-                (call, Then::Closed(fd, fd))
+                (call, self.closes(table, fd, fd))
             }
             SystemCall::CloseRange => {
                 let last = i32::try_from(arguments[1] & 0xFFFF_FFFF).unwrap_or(i32::MAX);
@@ -53,7 +54,7 @@ impl Follower {
                 let Some(first) = closed.first().filter(|_| arguments[2] == 0) else { return true };
                 let on = known(self, *first);
                 let call = Call { name: "close_range".to_owned(), fd: Some(*first), on, ..base };
-                (call, Then::Closed(fd, last))
+                (call, self.closes(table, fd, last))
             }
             SystemCall::Dup | SystemCall::Fcntl => {
                 let Some(object) = known(self, fd) else { return true };
@@ -118,6 +119,15 @@ impl Follower {
             self.held.push((self.book.now() + time, tid));
         }
         held.is_none()
+    }
+
+    /// Descriptors are closed. They are forgotten when that begins: when it is seen to end, another thread may have been given the
+    /// number. (Where a descriptor takes the place of another, nobody else is given the number.)
+    fn closes(&mut self, table: Table, first: i32, last: i32) -> Then {
+        for fd in self.descriptors.within(table, first, last) {
+            self.descriptors.forget(table, fd);
+        }
+        Then::Nothing
     }
 
     /// A thread opens something. By events, it may be the device all the same: its path is read too late.
@@ -407,5 +417,18 @@ mod tests {
         assert_eq!(looked_for(OTHER), [false, true]);
         // Of a vCPU that the first one has made, either may be the one that runs it.
         assert_eq!(looked_for(MAIN), [true, true]);
+    }
+
+    #[test]
+    fn a_number_that_was_closed_may_be_another_thread_s_before_the_close_is_seen_to_end() {
+        for number in [libc::SYS_close, libc::SYS_close_range] {
+            let mut one = follower();
+            let table = one.followers.threads[&MAIN].table;
+            calls(&mut one, MAIN, 3, 0xAE01, 4);
+            assert!(one.enters(MAIN, ARCHITECTURES[0].audit, number as u64, &[4, 4, 0, 0, 0, 0]));
+            calls(&mut one, OTHER, 3, 0xAE01, 4);
+            one.leaves(MAIN, 0);
+            assert_eq!(one.descriptors.known(table, 4), Some(&Object::Vm { vm: 1 }));
+        }
     }
 }
