@@ -49,8 +49,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a page is merged within its group",
         edits: &[(
             MERGER,
-            "let key = Key { group, sum };",
-            "let key = Key { group: Group(group.0 & 2), sum };",
+            "let key = Key { group: self.items.group(at), sum };",
+            "let key = Key { group: Group(self.items.group(at).0 & 2), sum };",
         )],
         killer: MODEL,
     },
