@@ -110,4 +110,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "panicked",
         ),
     },
+    Mutant {
+        step: "pages that have had no equal for long are looked at in the same passes",
+        edits: &[(
+            ITEMS,
+            "pass.is_multiple_of(item.passes(most))",
+            "(pass + at.page).is_multiple_of(item.passes(most))",
+        )],
+        killer: Killer::new(
+            Checker::Test,
+            "merge",
+            (
+                "lib",
+                "items::tests::the_longer_a_page_has_no_equal_the_fewer_passes_look_at_it_and_all_such_pages_meet",
+            ),
+            "panicked",
+        ),
+    },
 ];
