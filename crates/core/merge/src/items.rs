@@ -40,8 +40,11 @@ impl Item {
     const LOOKS_BITS: u32 = 4;
     /// Where what is remembered of the sum begins.
     const SUM_SHIFT: u32 = Self::KIND_BITS + Self::LOOKS_BITS;
+    /// As many as a page counts that changes: it is looked at in every second pass, so that it is soon known when that is over.
+    const MOST_VOLATILE: u32 = 5;
     /// As many looks as it counts.
     const MOST_LOOKS: u32 = (1 << Self::LOOKS_BITS) - 1;
+    const LOOKS_MASK: u32 = Self::MOST_LOOKS << Self::KIND_BITS;
 
     fn kind(self) -> Kind {
         Kind::ALL[(self.0 & 3) as usize]
@@ -211,12 +214,21 @@ impl Items {
         let was = item.kind();
         let looks = match kind {
             Kind::New | Kind::Merged => 0,
-            Kind::Volatile | Kind::Unshared => (item.looks() + 1).min(Item::MOST_LOOKS),
+            Kind::Volatile => (item.looks() + 1).min(Item::MOST_VOLATILE),
+            Kind::Unshared => (item.looks() + 1).min(Item::MOST_LOOKS),
         };
         let sum = item.0 >> Item::SUM_SHIFT << Item::SUM_SHIFT;
         item.0 = sum | looks << Item::KIND_BITS | kind as u32;
         self.counts[was as usize] -= 1;
         self.counts[kind as usize] += 1;
+    }
+
+    /// Says that a page has had no equal, but was compared with too few to know: this counts as no look.
+    pub(crate) fn set_unsure(&mut self, at: At) {
+        let before = self.item(at).0 & Item::LOOKS_MASK;
+        self.set(at, Kind::Unshared);
+        let item = self.item(at);
+        item.0 = item.0 & !Item::LOOKS_MASK | before;
     }
 
     /// Notes a page's sum. Returns whether it was the same at the look before.
@@ -322,7 +334,7 @@ mod tests {
             // The other one comes later.
             for (at, from) in [(at, 0), (other, 61)] {
                 if pass >= from && items.is_due(at, pass, 8) {
-                    items.set(at, if pass % 3 == 0 { Kind::Volatile } else { Kind::Unshared });
+                    items.set(at, Kind::Unshared);
                     looks += u32::from(at.page == 0);
                 }
             }
@@ -335,5 +347,11 @@ mod tests {
         assert_eq!(items.count(Kind::Unshared) + items.count(Kind::Volatile), 2);
         items.set(at, Kind::Merged);
         assert!(items.is_due(at, 201, 8));
+        (0..20).for_each(|_| items.set(at, Kind::Volatile));
+        assert_eq!([201, 202].map(|pass| items.is_due(at, pass, 8)), [false, true]);
+        (0..20).for_each(|_| items.set_unsure(other));
+        items.set(other, Kind::New);
+        (0..20).for_each(|_| items.set_unsure(other));
+        assert!(items.is_due(other, 201, 8), "it was compared with too few");
     }
 }

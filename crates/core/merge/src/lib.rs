@@ -73,7 +73,8 @@ pub struct Limits {
     /// Pages that are merged together at most, if they are one after the other.
     pub pages_to_merge: u64,
     /// Of so many pages that are registered, one may be in the sets by which pages are found by their contents; the others
-    /// wait for a pass in which there is room. So memory is bounded. At least 1.
+    /// wait for a pass in which there is room. So memory is bounded. Where pages waited in vain, the next pass that looks at all pages
+    /// has room for these first. At least 1.
     pub pages_a_find: u64,
     /// A page that had no equal in three looks, one after the other, is looked at in every second pass, and later in one of four and
     /// of eight passes; but in one of so many at least. A power of two: 1 for a look in each pass. (As Linux does from 6.7 on, by

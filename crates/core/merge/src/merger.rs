@@ -34,6 +34,11 @@ pub struct Merger {
     pages_merged: u64,
     /// How many those were when the last pass was over.
     merged_before: u64,
+    /// In a pass that looks at all pages, those before this one do not wait for an equal: there was no room for the others in
+    /// the last such pass.
+    room_from: u64,
+    /// The first page for which there was no room in this one.
+    refused: Option<u64>,
     run: PageRun,
 }
 
@@ -104,6 +109,11 @@ impl Merger {
         self.items.len()
     }
 
+    /// How many stable frames there are.
+    pub fn stable_frames(&self) -> u64 {
+        self.stable.len() as u64
+    }
+
     /// How often all pages have been gone through.
     pub fn full_scans(&self) -> u64 {
         self.full_scans
@@ -128,7 +138,7 @@ impl Merger {
         let mut next = self.items.at_or_after(self.next);
         while looks < most && through < all {
             let Some(at) = next else {
-                self.end_pass(host);
+                self.end_pass(host, limits);
                 next = self.items.at_or_after(0);
                 continue;
             };
@@ -143,7 +153,7 @@ impl Merger {
             host.pause();
         }
         if through > 0 && next.is_none() {
-            self.end_pass(host);
+            self.end_pass(host, limits);
         }
         self.flush(host);
         through
@@ -203,9 +213,12 @@ impl Merger {
         statistics
     }
 
-    fn end_pass(&mut self, host: &impl Host) {
+    fn end_pass(&mut self, host: &impl Host, limits: &Limits) {
         self.flush(host);
         self.next = 0;
+        if self.looks_at_all(limits) {
+            self.room_from = self.refused.take().unwrap_or(0);
+        }
         self.full_scans += 1;
         self.unstable.clear(|| host.pause());
         if self.pages_merged == self.merged_before {
@@ -269,11 +282,23 @@ impl Merger {
         if let Some(with) = self.promote(key, (page, frame), host, limits) {
             return self.merge(page, with, host, limits);
         }
-        if self.has_room(limits) && !is_crowded(&self.unstable, key) {
+        let (has_room, looks_at_all) = (self.has_room(limits), self.looks_at_all(limits));
+        if !has_room || looks_at_all && page < self.room_from {
+            if looks_at_all && page >= self.room_from {
+                self.refused.get_or_insert(page);
+            }
+            return self.items.set_unsure(at);
+        }
+        if !is_crowded(&self.unstable, key) {
             // If there is no memory for it, it is left out of this pass.
             let _ = self.unstable.try_insert(key, page, || host.pause());
         }
         self.items.set(at, Kind::Unshared);
+    }
+
+    /// Whether this is a pass in which all pages are looked at.
+    fn looks_at_all(&self, limits: &Limits) -> bool {
+        self.full_scans.is_multiple_of(limits.most_passes)
     }
 
     fn has_room(&self, limits: &Limits) -> bool {

@@ -397,8 +397,39 @@ fn no_more_pages_wait_for_an_equal_than_there_is_room_for() {
         merger.scan(&host, &limits, PAGES);
         merger.statistics(&host).pages_sharing
     };
-    assert_eq!([(); 4].map(|()| scan(&mut merger, 2)), [0; 4], "the last two find no room");
-    assert_eq!(scan(&mut merger, 1), 1);
+    // At the first look nothing waits. Then there is room for the first half, and then for the second.
+    assert_eq!([(); 3].map(|()| scan(&mut merger, 2)), [0, 0, 1]);
+}
+
+/// However many pages have no equal, and wherever these two are: they find each other though few pages may wait for one.
+#[test]
+fn two_pages_find_each_other_though_one_in_eight_may_wait_and_most_have_no_equal() {
+    for (first, second) in
+        [(0, 1), (1, PAGES - 1), (PAGES / 2, PAGES / 2 + 9), (PAGES - 2, PAGES - 1)]
+    {
+        for (most_passes, late) in [(1, 0), (8, 0), (8, 150), (2, 40)] {
+            let (host, mut merger) = (Naive::default(), Merger::new());
+            (0..PAGES).for_each(|page| host.0.borrow_mut().write(page, page));
+            merger.register(&host, Group(0), 0..PAGES).unwrap();
+            let limits = Limits {
+                max_page_sharing: 256,
+                pages_to_merge: 1,
+                pages_a_find: 8,
+                most_passes,
+                pages_a_look: 1,
+            };
+            (0..late).for_each(|_| _ = merger.scan(&host, &limits, PAGES));
+            host.0.borrow_mut().write(second, first);
+            let mut passes = (0..300).map(|_| {
+                merger.scan(&host, &limits, PAGES);
+                merger.statistics(&host).pages_sharing
+            });
+            assert!(
+                passes.any(|sharing| sharing == 1),
+                "{first} and {second}, {most_passes}, {late}"
+            );
+        }
+    }
 }
 
 /// Whoever makes many pages of one sum keeps a look from being long.
