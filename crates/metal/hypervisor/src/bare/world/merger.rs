@@ -77,13 +77,16 @@ impl State {
         self.groups.tidy();
     }
 
-    /// Moves some pages of one that has joined to chunks that are used as a whole. Returns whether any has joined.
-    fn pack(&mut self) -> bool {
+    /// Moves some pages of one that has joined to chunks that are used as a whole.
+    fn pack(&mut self) {
         self.packs = (self.packs + 1) % self.joined.len().max(1);
         let joined = self.joined.get_mut(self.packs).and_then(Option::as_mut);
         if let Some(joined) = joined.filter(|joined| !joined.is_held) {
             joined.memory.pack(&mut joined.packing);
         }
+    }
+
+    fn has_members(&self) -> bool {
         self.joined.iter().any(Option::is_some)
     }
 }
@@ -204,7 +207,7 @@ impl Drop for Member {
             state.groups.leave(*group);
         }
         let mut last = None;
-        if state.joined.iter().all(Option::is_none) {
+        if !state.has_members() {
             // What pages still share stays as long as they do.
             let (merger, pages) = state.split(&self.all.sums);
             merger.give_up(&pages);

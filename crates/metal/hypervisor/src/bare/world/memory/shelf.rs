@@ -91,13 +91,14 @@ pub(crate) fn references(frame: Pfn) -> u64 {
 }
 
 /// How many frames the merger alone may have, since it was [told](all_seen) that it has looked for these.
-pub(crate) fn left() -> u32 {
-    LEFT.load(Ordering::Relaxed)
+pub(crate) fn left() -> u64 {
+    LEFT.load(Ordering::Relaxed).into()
 }
 
 /// The merger is about to look for the frames that it alone has.
 pub(crate) fn all_seen() {
-    LEFT.store(0, Ordering::Relaxed);
+    // An acquire, which pairs with the release in `put`: what is not counted from here on is seen. And nothing is looked at before.
+    LEFT.swap(0, Ordering::AcqRel);
 }
 
 /// One more.
@@ -115,7 +116,7 @@ pub(crate) fn put(frame: Pfn) {
             Shelf::of(frame).give_up();
         }
         2 => {
-            LEFT.fetch_add(1, Ordering::Relaxed);
+            LEFT.fetch_add(1, Ordering::Release);
         }
         _ => {}
     }

@@ -39,15 +39,21 @@ struct Shelves {
     all: Vec<Shelf>,
     /// Where a place was found last.
     at: usize,
+    /// How far it was looked for in the others.
+    looked: usize,
 }
 
 impl Shelves {
     fn take(&mut self, world: &World) -> Option<Pfn> {
+        if let Some(frame) = self.all.get(self.at).and_then(|shelf| shelf.take()) {
+            return Some(frame);
+        }
         for _ in 0..MOST_LOOKED.min(self.all.len()) {
-            if let Some(frame) = self.all.get(self.at).and_then(|shelf| shelf.take()) {
+            self.looked = (self.looked + 1) % self.all.len();
+            if let Some(frame) = self.all[self.looked].take() {
+                self.at = self.looked;
                 return Some(frame);
             }
-            self.at = (self.at + 1) % self.all.len();
         }
         self.all.try_reserve(1).ok()?;
         let empty = Shelf::try_new(world)?;
@@ -66,7 +72,9 @@ impl Shelves {
             }
             !is_empty
         });
-        self.at = 0;
+        // Where it goes on is as good as any place, but for a shelf that is not full.
+        let last = self.all.len().saturating_sub(1);
+        (self.at, self.looked) = (self.at.min(last), self.looked.min(last));
     }
 }
 

@@ -21,8 +21,10 @@ const LIMITS: Limits = Limits {
 /// Looks at pages between two rests, after which some pages are packed.
 const LOOKS: u32 = 64;
 
-/// Frames of which nobody but the merger may have one, for which it looks before the pass over all pages is over.
-const MANY: u32 = 256;
+/// Of frames that nobody but the merger may have, it looks for so many, and for one in so many of its own, before the pass over all pages
+/// is over.
+const MANY: u64 = 256;
+const PART: u64 = 16;
 
 /// What the thread does.
 pub(super) fn main(all: &'static All) {
@@ -34,10 +36,16 @@ pub(super) fn main(all: &'static All) {
             threads::preemption_point();
             has_looked
         });
-        if shelf::left() >= if has_looked { MANY } else { 1 } {
-            all.state.lock(&*all.world).tidy(&all.sums);
+        let mut state = all.state.lock(&*all.world);
+        let many = MANY.max(state.merger.stable_frames() / PART);
+        if shelf::left() >= if has_looked { many } else { 1 } {
+            state.tidy(&all.sums);
         }
-        let has_members = all.state.lock(&*all.world).pack();
+        if has_looked {
+            state.pack();
+        }
+        let has_members = state.has_members();
+        drop(state);
         let (spent, now) = all.account.spent();
         let pace = Pace::try_new(all.part.load(Ordering::Relaxed) * Pace::WHOLE / 100);
         let deadline = match pace {
