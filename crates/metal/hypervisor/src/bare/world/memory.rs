@@ -54,7 +54,7 @@ pub(crate) use packing::Packing;
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
-const PAGES: u64 = 1 << BLOCK_ORDER;
+pub(super) const PAGES: u64 = 1 << BLOCK_ORDER;
 const _: () = assert!(PAGES as usize == given::PAGES);
 
 /// How many words are made between two looks for interrupts.
@@ -63,9 +63,10 @@ const WORDS_AT_ONCE: usize = 1024;
 const FRAMES_AT_ONCE: usize = 16;
 
 /// How often a caller that waits for nothing looks for the lock of frames that are given: for much longer than it takes to copy a
-/// page, or to have one [share](merging) a frame, for which other processors are waited for. A device that does not get it
-/// asks its guest for a reset.
+/// page, or to have one [share](merging) a frame, for which other processors are waited for; but not as often when others are to have
+/// the processor, among which may be the holder. A device that does not get it asks its guest for a reset.
 const PATIENCE: u32 = 1 << 14;
+const LEAST_PATIENCE: u32 = 256;
 
 /// What a word says, in its lowest bits; from bit 12 on is the first frame's address.
 const KIND: u64 = 3;
@@ -385,7 +386,7 @@ impl GuestMemory {
     /// Where what is at `address` is, if its page has a frame. The caller has [begun](in_use::begin) before, and uses it until
     /// it ends.
     #[inline]
-    pub(super) fn place(word: &AtomicU64, address: u64) -> Option<u64> {
+    fn place(word: &AtomicU64, address: u64) -> Option<u64> {
         let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES)?;
         Some(Self::page_in(found, address).get() * PAGE_SIZE + address % PAGE_SIZE)
     }
@@ -399,7 +400,7 @@ impl GuestMemory {
         }
     }
 
-    fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
+    pub(super) fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
         let into = if level == Level::MIB2 { (address % BLOCK_BYTES) >> PAGE_SHIFT } else { 0 };
         Pfn::new(first.get() + into)
     }
@@ -430,11 +431,14 @@ impl GuestMemory {
 
     /// The lock under which frames are given, if it is free within the time in which another processor copies a page.
     fn giving_soon(&self) -> Option<LockGuard<'_, ()>> {
-        for _ in 0..PATIENCE {
+        for looks in 0..PATIENCE {
             if let Some(giving) = self.giving.try_lock(&*self.world) {
                 return Some(giving);
             }
             threads::interrupts::look();
+            if looks >= LEAST_PATIENCE && threads::is_over_time() {
+                break;
+            }
         }
         None
     }
@@ -501,7 +505,7 @@ impl GuestMemory {
     }
 
     /// The same, of what is only read: also the frame that a page shares.
-    fn look_to_read(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
+    pub(super) fn look_to_read(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
         let value = word.load(Ordering::Acquire);
         match value & KIND {
             TABLE => match entry(value, page).load(Ordering::Acquire) & FRAME {
