@@ -34,7 +34,7 @@ static INVALIDATIONS: AtomicU64 = AtomicU64::new(0);
 /// Why no trace is kept.
 pub(crate) fn refused() -> Option<&'static str> {
     let has_more = asid_bits(shared::get().features) > MOST_BITS;
-    has_more.then_some("no trace is kept of a processor with more than 64 ASIDs")
+    has_more.then_some("no trace is kept of a processor with 128 ASIDs or more")
 }
 
 /// The VMID of a processor that stands for an ASID.
