@@ -54,7 +54,7 @@ pub(crate) use packing::Packing;
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
-pub(super) const PAGES: u64 = 1 << BLOCK_ORDER;
+const PAGES: u64 = 1 << BLOCK_ORDER;
 const _: () = assert!(PAGES as usize == given::PAGES);
 
 /// How many words are made between two looks for interrupts.
@@ -386,7 +386,7 @@ impl GuestMemory {
     /// Where what is at `address` is, if its page has a frame. The caller has [begun](in_use::begin) before, and uses it until
     /// it ends.
     #[inline]
-    fn place(word: &AtomicU64, address: u64) -> Option<u64> {
+    pub(super) fn place(word: &AtomicU64, address: u64) -> Option<u64> {
         let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES)?;
         Some(Self::page_in(found, address).get() * PAGE_SIZE + address % PAGE_SIZE)
     }
@@ -400,7 +400,7 @@ impl GuestMemory {
         }
     }
 
-    pub(super) fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
+    fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
         let into = if level == Level::MIB2 { (address % BLOCK_BYTES) >> PAGE_SHIFT } else { 0 };
         Pfn::new(first.get() + into)
     }
@@ -505,7 +505,7 @@ impl GuestMemory {
     }
 
     /// The same, of what is only read: also the frame that a page shares.
-    pub(super) fn look_to_read(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
+    fn look_to_read(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
         let value = word.load(Ordering::Acquire);
         match value & KIND {
             TABLE => match entry(value, page).load(Ordering::Acquire) & FRAME {

@@ -2,14 +2,14 @@
 
 use mayfly_hypervisor::in_use::Moment;
 use mayfly_shootdown::guests::Of;
-use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 pub(super) use mayfly_x86::bare::copy;
 
 use mayfly_vm::HostFault;
 
-use super::memory::{GuestMemory, PAGES};
+use super::memory::GuestMemory;
 use super::platform::World;
 use crate::bare::processor::in_use;
 use crate::bare::processor::this_cpu::invalidate;
@@ -88,7 +88,7 @@ impl GuestMemory {
     }
 }
 
-/// A memory of which frames are used for a moment. Pages that have none, and of which an image's is read, are not seen.
+/// A memory of which frames are used for a moment. Pages that have none of their own are not seen.
 pub(crate) struct Glance<'a> {
     memory: &'a GuestMemory,
     _using: Moment<'static>,
@@ -98,12 +98,9 @@ impl Glance<'_> {
     /// The bytes at `address`, all of which are in one page.
     #[inline]
     pub(crate) fn few<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
-        let word = self.memory.word_of(address).ok()?;
-        // Also what the page shares with others: it is only read.
-        let found = GuestMemory::look_to_read(word, (address >> PAGE_SHIFT) % PAGES)?;
-        let at = GuestMemory::page_in(found, address).get() * PAGE_SIZE + address % PAGE_SIZE;
+        let at = GuestMemory::place(self.memory.word_of(address).ok()?, address)?;
         let mut bytes = [0; BYTES];
-        // SAFETY: the frame is this memory's until this is dropped, or its group's.
+        // SAFETY: the frame is this memory's until this is dropped.
         unsafe { copy::read(at, &mut bytes) };
         Some(bytes)
     }
