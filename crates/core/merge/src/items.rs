@@ -44,7 +44,6 @@ impl Item {
     const MOST_VOLATILE: u32 = 5;
     /// As many looks as it counts.
     const MOST_LOOKS: u32 = (1 << Self::LOOKS_BITS) - 1;
-    const LOOKS_MASK: u32 = Self::MOST_LOOKS << Self::KIND_BITS;
 
     fn kind(self) -> Kind {
         Kind::ALL[(self.0 & 3) as usize]
@@ -205,30 +204,33 @@ impl Items {
 
     /// Whether two pages are of one range as it was added.
     pub(crate) fn are_together(&self, page: u64, other: u64) -> bool {
-        self.pages_of(page).is_some_and(|pages| pages.all().contains(&other))
+        self.find(page).is_some_and(|at| self.ranges[at.range].all().contains(&other))
     }
 
     /// Says what a page is.
     pub(crate) fn set(&mut self, at: At, kind: Kind) {
-        let item = self.item(at);
-        let was = item.kind();
+        let looks = self.item(at).looks();
         let looks = match kind {
             Kind::New | Kind::Merged => 0,
-            Kind::Volatile => (item.looks() + 1).min(Item::MOST_VOLATILE),
-            Kind::Unshared => (item.looks() + 1).min(Item::MOST_LOOKS),
+            Kind::Volatile => (looks + 1).min(Item::MOST_VOLATILE),
+            Kind::Unshared => (looks + 1).min(Item::MOST_LOOKS),
         };
-        let sum = item.0 >> Item::SUM_SHIFT << Item::SUM_SHIFT;
-        item.0 = sum | looks << Item::KIND_BITS | kind as u32;
-        self.counts[was as usize] -= 1;
-        self.counts[kind as usize] += 1;
+        self.put(at, kind, looks);
     }
 
     /// Says that a page has had no equal, but was compared with too few to know: this counts as no look.
     pub(crate) fn set_unsure(&mut self, at: At) {
-        let before = self.item(at).0 & Item::LOOKS_MASK;
-        self.set(at, Kind::Unshared);
+        let looks = self.item(at).looks();
+        self.put(at, Kind::Unshared, looks);
+    }
+
+    fn put(&mut self, at: At, kind: Kind, looks: u32) {
         let item = self.item(at);
-        item.0 = item.0 & !Item::LOOKS_MASK | before;
+        let was = item.kind();
+        let sum = item.0 >> Item::SUM_SHIFT << Item::SUM_SHIFT;
+        item.0 = sum | looks << Item::KIND_BITS | kind as u32;
+        self.counts[was as usize] -= 1;
+        self.counts[kind as usize] += 1;
     }
 
     /// Notes a page's sum. Returns whether it was the same at the look before.
@@ -263,10 +265,6 @@ impl Items {
     fn item(&mut self, at: At) -> &mut Item {
         let pages = &mut self.ranges[at.range];
         pages.items.get_mut((at.page - pages.first) as usize)
-    }
-
-    fn pages_of(&self, page: u64) -> Option<&Pages> {
-        self.ranges.get(self.first_ending_after(page)).filter(|pages| pages.first <= page)
     }
 
     fn first_ending_after(&self, page: u64) -> usize {

@@ -282,9 +282,12 @@ impl Merger {
         if let Some(with) = self.promote(key, (page, frame), host, limits) {
             return self.merge(page, with, host, limits);
         }
-        let (has_room, looks_at_all) = (self.has_room(limits), self.looks_at_all(limits));
-        if !has_room || looks_at_all && page < self.room_from {
-            if looks_at_all && page >= self.room_from {
+        let looks_at_all = self.looks_at_all(limits);
+        if looks_at_all && page < self.room_from {
+            return self.items.set_unsure(at);
+        }
+        if !self.has_room(limits) {
+            if looks_at_all {
                 self.refused.get_or_insert(page);
             }
             return self.items.set_unsure(at);

@@ -179,6 +179,11 @@ impl Trace {
         created.or_else(|| self.calls.iter().find(|call| call.is_kvm())).map(|call| call.pid)
     }
 
+    /// The first call to KVM of a process: the thread that makes it is the one that sets the VM up.
+    pub(crate) fn first_to_kvm(&self, pid: i32) -> Option<&Call> {
+        self.calls.iter().find(|call| call.is_kvm() && call.pid == pid)
+    }
+
     /// What backed a guest's memory by then: address and length of each memslot that was set before, also of those that
     /// were deleted again.
     pub(crate) fn backing(&self, before: u64) -> Vec<(u64, u64)> {

@@ -95,7 +95,7 @@ impl Trace {
     fn asked(&self, least: u64) -> Option<u64> {
         let vmm = self.vmm()?;
         let created = self.calls.iter().find(|call| call.name == "KVM_CREATE_VM")?.at;
-        let first = self.calls.iter().find(|call| call.is_kvm() && call.pid == vmm)?.at;
+        let first = self.first_to_kvm(vmm)?.at;
         let accepted = self.calls.iter().filter(|call| {
             call.name == "accept" && call.pid == vmm && call.succeeded() && call.end() <= created
         });

@@ -28,8 +28,7 @@ const WAITS_IN: [&str; 7] = [
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let Some(vmm) = trace.vmm() else { return Vec::new() };
     let entry = trace.first_entry();
-    let setter =
-        trace.calls.iter().find(|call| call.is_kvm() && call.pid == vmm).map(|one| one.tid);
+    let setter = trace.first_to_kvm(vmm).map(|one| one.tid);
     let calls: Vec<&Call> = trace
         .calls
         .iter()

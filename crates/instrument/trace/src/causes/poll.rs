@@ -23,11 +23,7 @@ pub(super) fn ended_in(trace: &Trace, sleep: &Call) -> Option<u64> {
 
 fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
     // Who sets the VM up is the one that everything waits for: another that sleeps may have nothing to do with its vCPUs.
-    trace
-        .calls
-        .iter()
-        .find(|call| call.is_kvm() && call.pid == sleep.pid)
-        .filter(|first| first.tid == sleep.tid)?;
+    trace.first_to_kvm(sleep.pid).filter(|first| first.tid == sleep.tid)?;
     // One that begins later may as well follow a join.
     let ended = ended_in(trace, sleep).filter(|ended| *ended > sleep.at)?;
     let took = sleep.end() - ended;

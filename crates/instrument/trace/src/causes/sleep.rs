@@ -57,7 +57,7 @@ fn cause(asked: Option<String>, when: &str) -> Cause {
 fn when(trace: &Trace, tid: i32, (from, to): (u64, u64)) -> Option<&'static str> {
     let vmm = trace.vmm()?;
     // The thread that sets the VM up is the one that everything waits for.
-    let first = trace.calls.iter().find(|call| call.is_kvm() && call.pid == vmm)?;
+    let first = trace.first_to_kvm(vmm)?;
     // Beside a vCPU's thread that is there and has not ended, it may be that which is waited for.
     let mut others = runners(trace, vmm).filter(|thread| thread.tid != tid);
     let is_alone =

@@ -429,7 +429,7 @@ impl GuestMemory {
         Ok(Self::page_in(found?.found, address))
     }
 
-    /// The lock under which frames are given, if it is free within the time in which another processor copies a page.
+    /// The lock under which frames are given, if it is free [soon](PATIENCE).
     fn giving_soon(&self) -> Option<LockGuard<'_, ()>> {
         for looks in 0..PATIENCE {
             if let Some(giving) = self.giving.try_lock(&*self.world) {

@@ -29,7 +29,7 @@ use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::entropy;
-use super::memory::{GuestMemory, Packing, shelf};
+use super::memory::{GuestMemory, Packing};
 use super::platform::World;
 use crate::bare::processor::once::Once;
 use crate::bare::threads::{self, Account, Name};
@@ -71,7 +71,6 @@ impl State {
 
     /// Frees the frames that nobody shares any more.
     fn tidy(&mut self, sums: &Sums) {
-        shelf::all_seen();
         let (merger, pages) = self.split(sums);
         merger.prune(&pages);
         self.groups.tidy();

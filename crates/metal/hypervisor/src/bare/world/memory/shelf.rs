@@ -90,7 +90,7 @@ pub(crate) fn references(frame: Pfn) -> u64 {
     u64::from(number_of(frame).load(Ordering::Relaxed) - LEAVING)
 }
 
-/// How many frames the merger alone may have, since it was [told](all_seen) that it has looked for these.
+/// How many frames the merger alone may have, that it has not [looked](all_seen) for.
 pub(crate) fn left() -> u64 {
     LEFT.load(Ordering::Relaxed).into()
 }

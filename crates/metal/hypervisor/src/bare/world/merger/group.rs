@@ -72,7 +72,7 @@ impl Shelves {
             }
             !is_empty
         });
-        // Where it goes on is as good as any place, but for a shelf that is not full.
+        // So that it mostly goes on where a shelf is not full.
         let last = self.all.len().saturating_sub(1);
         (self.at, self.looked) = (self.at.min(last), self.looked.min(last));
     }

@@ -24,7 +24,7 @@ const LOOKS: u32 = 64;
 /// Of frames that nobody but the merger may have, it looks for so many, and for one in so many of its own, before the pass over all pages
 /// is over.
 const MANY: u64 = 256;
-const PART: u64 = 16;
+const ONE_IN: u64 = 16;
 
 /// What the thread does.
 pub(super) fn main(all: &'static All) {
@@ -37,7 +37,7 @@ pub(super) fn main(all: &'static All) {
             has_looked
         });
         let mut state = all.state.lock(&*all.world);
-        let many = MANY.max(state.merger.stable_frames() / PART);
+        let many = MANY.max(state.merger.stable_frames() / ONE_IN);
         if shelf::left() >= if has_looked { many } else { 1 } {
             state.tidy(&all.sums);
         }
